@@ -1,0 +1,26 @@
+"""``sglang-ddtree``: look at an installation before serving with it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one subcommand; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="sglang-ddtree", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    check = commands.add_parser(
+        "check",
+        help="versions, platform, upstream seams and kernels; exit 1 with all reasons if "
+        "something does not fit",
+    )
+    check.add_argument("--all", action="store_true", help="list seams that fit, too")
+    args = parser.parse_args(argv)
+    from sglang_ddtree.engine.check import report
+
+    return report(show_all=args.all)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,1 @@
+"""Everything that touches SGLang: plugin, flags, algorithm, worker."""

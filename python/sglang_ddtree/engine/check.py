@@ -1,0 +1,88 @@
+"""The report behind ``sglang-ddtree check``."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+
+import torch
+
+PACKAGES = ("sglang", "torch", "transformers", "triton", "flashinfer-python", "sglang-kernel")
+
+
+def report(*, show_all: bool) -> int:
+    """Print versions, platform, seams and kernels.
+
+    Returns:
+        0 when DDTREE can serve here, or SGLang has its own; 1 otherwise, every reason printed.
+    """
+    print("versions")
+    print(f"  {'python':20} {platform.python_version()}")
+    for package in ("sglang-ddtree", *PACKAGES):
+        print(f"  {package:20} {_version(package)}")
+    try:
+        from sglang_ddtree.engine import seams
+    except ImportError as error:
+        return _verdict([f"this installation is incomplete: {error}"])
+    if _version("sglang") == "-":
+        return _verdict([f"sglang is not installed: pip install 'sglang=={seams.SGLANG_VERSION}'"])
+    if seams.upstream_has_ddtree():
+        print("this SGLang ships DDTREE itself; sglang-ddtree steps aside")
+        return 0
+    _print_platform()
+    problems = seams.problems()
+    _print_seams(show_all)
+    if not _entry_point_found():
+        problems.append(
+            "SGLang can't see the plugin: no entry point 'ddtree' in group 'sglang.srt.plugins'; "
+            "install sglang-ddtree with pip, or use scripts/run.sh"
+        )
+    return _verdict(problems)
+
+
+def _print_platform() -> None:
+    from sglang_ddtree.platform import activate
+
+    print("platform")
+    if activate() is not None:
+        print("  device               cpu (sglang-ddtree's torch platform)")
+        print("  tree attention       torch reference, backend torch_tree")
+    else:
+        device = torch.accelerator.current_accelerator()
+        print(f"  device               {device}")
+        print("  tree attention       SGLang's triton backend with a custom mask")
+    print("  tree grow, accept    torch, batched on the device")
+
+
+def _print_seams(show_all: bool) -> None:
+    from sglang_ddtree.engine.seams import SEAMS
+
+    bad = {seam.path: problem for seam in SEAMS if (problem := seam.problem()) is not None}
+    print(f"seams: {len(SEAMS) - len(bad)} of {len(SEAMS)} fit")
+    for seam in SEAMS:
+        if seam.path in bad:
+            print(f"  MISMATCH {bad[seam.path]}")
+        elif show_all:
+            print(f"  ok       {seam.path}  ({seam.why})")
+
+
+def _entry_point_found() -> bool:
+    found = importlib.metadata.entry_points(group="sglang.srt.plugins", name="ddtree")
+    return any(True for _ in found)
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "-"
+
+
+def _verdict(problems: list[str]) -> int:
+    if not problems:
+        print("DDTREE can serve here.")
+        return 0
+    print("DDTREE can't serve here:")
+    for problem in problems:
+        print(f"  - {problem}")
+    return 1

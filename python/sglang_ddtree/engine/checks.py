@@ -1,0 +1,187 @@
+"""Reasons why DDTREE can't serve a configuration, each naming its fix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sglang_ddtree.drafter.checkpoint import coverage_problems
+
+if TYPE_CHECKING:
+    from sglang.srt.configs.model_config import ModelConfig
+    from sglang.srt.speculative.dflash_utils import DFlashDraftConfig
+
+# Stock backends whose verify path applies a custom mask, and ours.
+TREE_BACKENDS = ("triton", "torch_tree")
+
+
+@dataclass(frozen=True)
+class Drafter:
+    """A drafter's checkpoint as its config describes it.
+
+    Attributes:
+        path: local folder, or a hub name.
+        hidden_size, num_heads, num_kv_heads: of its layers.
+        dflash: SGLang's parsed DFlash settings.
+    """
+
+    path: str
+    hidden_size: int
+    num_heads: int
+    num_kv_heads: int
+    dflash: DFlashDraftConfig
+
+    @property
+    def block_size(self) -> int:
+        block_size = self.dflash.resolve_block_size(default=16)
+        assert block_size is not None
+        return block_size
+
+
+def server_problems(cfg: Any) -> list[str]:
+    """Settings that need no model to be judged.
+
+    Args:
+        cfg: a resolving view of the server arguments.
+    """
+    from sglang.srt.arg_groups.overrides import attention_backends_of
+
+    refused = {
+        "--speculative-draft-model-path is missing: give a DFlash drafter trained for the target": (
+            not cfg.speculative_draft_model_path
+        ),
+        f"pipeline parallelism is not supported: set --pp-size 1 (got {cfg.pp_size})": (
+            cfg.pp_size != 1
+        ),
+        "DP attention is not supported: drop --enable-dp-attention / --attn-dp-size": (
+            (cfg.attn_dp_size or 1) != 1 or bool(getattr(cfg, "enable_dp_attention", False))
+        ),
+        "decode context parallelism is not supported: drop --dcp-size": (cfg.dcp_size or 1) != 1,
+        "prefill/decode disaggregation is not supported: drop --disaggregation-mode": (
+            cfg.disaggregation_mode not in (None, "null")
+        ),
+        "LoRA is not supported: drop --enable-lora and --lora-paths": bool(
+            cfg.enable_lora or cfg.lora_paths
+        ),
+        "--speculative-use-rejection-sampling is a chain's sampler: drop it (a tree is verified "
+        "exactly without it)": bool(cfg.speculative_use_rejection_sampling),
+        "--speculative-adaptive is not supported: drop it": bool(cfg.speculative_adaptive),
+        "--speculative-draft-window-size is not supported: drop it": (
+            cfg.speculative_draft_window_size is not None
+        ),
+        "--enable-watermark is not supported: drop it": bool(cfg.enable_watermark),
+        "two-batch overlap and PD multiplexing are not supported: drop --enable-two-batch-overlap "
+        "and --enable-pdmux": bool(cfg.enable_two_batch_overlap or cfg.enable_pdmux),
+    }
+    problems = [reason for reason, applies in refused.items() if applies]
+    backends = dict.fromkeys((*attention_backends_of(cfg), cfg.speculative_draft_attention_backend))
+    for backend in backends:
+        if backend is not None and backend not in TREE_BACKENDS:
+            problems.append(
+                f"attention backend {backend!r} would verify a tree as a chain: use "
+                "--attention-backend triton (torch_tree without a GPU)"
+            )
+    return problems
+
+
+def load_drafter(cfg: Any) -> Drafter:
+    """Read the drafter's config through SGLang's own loader.
+
+    Raises:
+        ValueError, OSError: the config can't be found or is not a DFlash drafter's.
+    """
+    import json
+
+    from sglang.srt.speculative.dflash_utils import parse_dflash_draft_config
+    from sglang.srt.utils.hf_transformers_utils import get_config
+
+    hf_config = get_config(
+        cfg.speculative_draft_model_path,
+        trust_remote_code=cfg.trust_remote_code,
+        revision=cfg.speculative_draft_model_revision,
+        model_override_args=json.loads(cfg.json_model_override_args),
+    )
+    text = hf_config.get_text_config()
+    return Drafter(
+        path=cfg.speculative_draft_model_path,
+        hidden_size=text.hidden_size,
+        num_heads=text.num_attention_heads,
+        num_kv_heads=getattr(text, "num_key_value_heads", None) or text.num_attention_heads,
+        dflash=parse_dflash_draft_config(draft_hf_config=hf_config),
+    )
+
+
+def model_problems(target: ModelConfig, drafter: Drafter, tp_size: int) -> list[str]:
+    """Whether the target is of a kind we verify trees for, and the drafter fits it."""
+    return [
+        *_target_problems(target),
+        *_head_problems(drafter.dflash),
+        *_fit_problems(target, drafter, tp_size),
+    ]
+
+
+def _target_problems(target: ModelConfig) -> list[str]:
+    from sglang.srt.configs.hybrid_arch import mambaish_config
+    from sglang.srt.configs.model_config import AttentionArch
+
+    architecture = target.hf_config.architectures[0]
+    if mambaish_config(target) is not None:
+        return [f"{architecture} has recurrent layers, whose trees are not verified yet"]
+    if target.attention_arch == AttentionArch.MLA:
+        return [f"{architecture} keeps a latent (MLA) cache, whose trees are not verified yet"]
+    return []
+
+
+def _head_problems(dflash: DFlashDraftConfig) -> list[str]:
+    heads = {
+        "Domino": dflash.is_domino,
+        "DFlash2 selector": bool(dflash.selector_rank),
+        "DFlash2 grouped-convolution": bool(dflash.conv_kernel_size),
+    }
+    return [
+        f"drafters with a {head} head are not driven by DDTREE yet: use a plain DFlash drafter"
+        for head, present in heads.items()
+        if present
+    ]
+
+
+def _fit_problems(target: ModelConfig, drafter: Drafter, tp_size: int) -> list[str]:
+    problems = []
+    dflash, num_layers = drafter.dflash, target.num_hidden_layers
+    if drafter.hidden_size != target.hidden_size:
+        problems.append(
+            f"the drafter's hidden size is {drafter.hidden_size}, the target's "
+            f"{target.hidden_size}: it was trained for another target"
+        )
+    if drafter.block_size < 2:
+        problems.append(f"the drafter's block size is {drafter.block_size}, it must be at least 2")
+    if dflash.num_target_layers not in (None, num_layers):
+        problems.append(
+            f"the drafter expects a target of {dflash.num_target_layers} layers, this one has "
+            f"{num_layers}"
+        )
+    beyond = [i for i in dflash.target_layer_ids or () if not 0 <= i < num_layers]
+    if beyond:
+        problems.append(
+            f"the drafter reads target layers {beyond}, the target has layers 0..{num_layers - 1}"
+        )
+    if dflash.mask_token_id is not None and dflash.mask_token_id >= target.vocab_size:
+        problems.append(
+            f"the drafter's mask token is {dflash.mask_token_id}, the target's vocabulary has "
+            f"{target.vocab_size} tokens"
+        )
+    if drafter.num_heads % tp_size or (
+        drafter.num_kv_heads % tp_size and tp_size % drafter.num_kv_heads
+    ):
+        problems.append(
+            f"the drafter's {drafter.num_heads} heads and {drafter.num_kv_heads} KV heads can't "
+            f"be split over --tp-size {tp_size}"
+        )
+    folder = Path(drafter.path)
+    if not problems and folder.is_dir():
+        layer_ids = dflash.resolve_target_layer_ids(
+            target_num_layers=num_layers, draft_num_layers=dflash.require_num_layers()
+        )
+        problems += coverage_problems(folder, len(layer_ids))
+    return problems

@@ -1,0 +1,26 @@
+"""A tree needs its mask where a chain does not.
+
+``resolve_dflash_verify_mask_policy`` lets backends with a built-in causal path skip the custom mask
+of a DFLASH verify (srt/speculative/dflash_utils.py:178@0.5.23). Graphs captured that way would
+verify a tree as a chain.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+TARGET = "sglang.srt.speculative.dflash_utils.resolve_dflash_verify_mask_policy"
+
+
+def always_mask_trees(policy: tuple[str, bool], attn_backend: Any) -> tuple[str, bool]:
+    """Keep the backend's name, and build the mask whenever DDTREE runs."""
+    from sglang.srt.runtime_context import get_spec
+
+    name, build_mask = policy
+    return name, build_mask or get_spec().speculative_algorithm == "DDTREE"
+
+
+def register() -> None:
+    HookRegistry.register(TARGET, always_mask_trees, HookType.AFTER)

@@ -1,0 +1,40 @@
+"""Entry point of group ``sglang.srt.plugins``; runs early in every process of the server."""
+
+from __future__ import annotations
+
+import logging
+
+logger = logging.getLogger(__name__)
+
+
+def register() -> None:
+    """Add the DDTREE algorithm, its flags and hooks, and the CPU platform's attention backend.
+
+    SGLang logs and swallows a plugin's exception, so a mismatch with the installed SGLang does not
+    raise here: DDTREE is registered as an algorithm that refuses to start and says why.
+    """
+    from sglang_ddtree.engine import seams
+
+    if seams.upstream_has_ddtree():
+        logger.warning("this SGLang has its own DDTREE; sglang-ddtree steps aside")
+        return
+    problems = seams.problems()
+    if problems:
+        from sglang_ddtree.engine.refusal import register_refusal
+
+        register_refusal(problems)
+        return
+
+    from sglang_ddtree.engine import algorithm, defaults, hooks, startup
+    from sglang_ddtree.platform import activate
+
+    algorithm.register()
+    hooks.register_all()
+    defaults.register()
+    startup.register()
+    if activate() is not None:
+        from sglang_ddtree.platform import attention
+        from sglang_ddtree.platform import hooks as platform_hooks
+
+        attention.register()
+        platform_hooks.register()

@@ -1,0 +1,77 @@
+"""Start-up: check the whole configuration, then declare what the server is sized with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sglang_ddtree.engine import checks
+from sglang_ddtree.engine.options import DDTreeConfigError, TreeOptions, resolve_options
+
+if TYPE_CHECKING:
+    from sglang.srt.server_args import ServerArgs
+
+OPTIONS_ATTRIBUTE = "_ddtree_options"
+MAX_RUNNING_REQUESTS = 48  # SGLang's default under speculation
+
+
+def options_of(server_args: ServerArgs) -> TreeOptions:
+    """The tree that start-up resolved; it travels on the record to every process."""
+    return getattr(server_args, OPTIONS_ATTRIBUTE)
+
+
+def resolve_speculative(server_args: ServerArgs, previous: Any) -> Any:
+    """Wrap resolution step ``handle_speculative_decoding`` (srt/arg_groups/pipeline.py:306@0.5.23).
+
+    Unlike ``CustomSpecAlgo.handle_server_args`` a wrapper receives the record itself, so the
+    resolved options can travel with it.
+
+    Raises:
+        DDTreeConfigError: with every reason why DDTREE can't serve this configuration.
+    """
+    from sglang.srt.arg_groups.overrides import resolving_view
+
+    if (resolving_view(server_args).speculative_algorithm or "").upper() == "DDTREE":
+        resolve(server_args)
+    return previous(server_args)
+
+
+def resolve(server_args: ServerArgs) -> None:
+    """Validate ``server_args`` for DDTREE and declare the resolved fields on it."""
+    from sglang.srt.arg_groups.model_override_base import model_config_of
+    from sglang.srt.arg_groups.overrides import (
+        attention_backends_of,
+        declare_resolution,
+        resolving_view,
+    )
+
+    cfg = resolving_view(server_args)
+    _stop_on(checks.server_problems(cfg))
+    target, drafter = model_config_of(server_args), checks.load_drafter(cfg)
+    _stop_on(checks.model_problems(target, drafter, cfg.tp_size))
+    options = resolve_options(server_args, drafter.block_size, target.vocab_size)
+    setattr(server_args, OPTIONS_ATTRIBUTE, options)
+    declare_resolution(
+        server_args,
+        "ddtree",
+        speculative_num_steps=1,
+        speculative_eagle_topk=1,
+        speculative_num_draft_tokens=options.window,
+        speculative_draft_attention_backend=(
+            cfg.speculative_draft_attention_backend or attention_backends_of(cfg)[1]
+        ),
+        max_running_requests=cfg.max_running_requests or MAX_RUNNING_REQUESTS,
+        enable_mixed_chunk=False,
+    )
+
+
+def _stop_on(problems: list[str]) -> None:
+    if problems:
+        raise DDTreeConfigError(
+            "DDTREE can't serve this configuration:\n" + "\n".join(f"  - {p}" for p in problems)
+        )
+
+
+def register() -> None:
+    from sglang.srt.arg_groups.resolution_hooks import register_resolution_hook
+
+    register_resolution_hook("handle_speculative_decoding")(resolve_speculative)

@@ -1,0 +1,345 @@
+"""The DDTREE worker: draft, grow, verify, accept, commit."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from sglang.kernels.ops.speculative.cache_locs import assign_extend_cache_locs_func
+from sglang.srt.lora.layers import unwrap_lora_layer
+from sglang.srt.managers.utils import GenerationBatchResult
+from sglang.srt.model_executor.forward_batch_info import (
+    CaptureHiddenMode,
+    ForwardBatch,
+    ForwardMode,
+    enable_num_token_non_padded,
+)
+from sglang.srt.model_executor.model_runner import SamplingPrewarmResult
+from sglang.srt.models.dflash import candidate_topk
+from sglang.srt.runtime_context import get_context
+from sglang.srt.speculative.dflash_info_v2 import DFlashDraftInputV2
+from sglang.srt.speculative.dflash_worker_v2 import DFlashWorkerV2
+from sglang.srt.speculative.draft_worker_common import make_draft_input_v2
+from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
+from sglang.srt.speculative.spec_tp_sync import SpecTpSyncSite
+from sglang.srt.speculative.spec_utils import draft_tp_context
+
+from sglang_ddtree.engine.startup import options_of
+from sglang_ddtree.engine.verify_input import TreeVerifyInput, flat_custom_mask
+from sglang_ddtree.tree import Acceptance, Candidates, DraftTree, accept, grow
+
+if TYPE_CHECKING:
+    from sglang.srt.layers.logits_processor import LogitsProcessorOutput
+    from sglang.srt.managers.schedule_batch import ScheduleBatch
+    from sglang.srt.managers.tp_worker import TpModelWorker
+    from sglang.srt.mem_cache.kv_loc_plan import KVLocPlan
+    from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
+    from sglang.srt.server_args import ServerArgs
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What the phases of one decode step share.
+
+    Attributes:
+        root_tokens: int64 ``[bs]``, last output token of each request; its KV is not written yet.
+        prefix_lens: int64 ``[bs]``, committed KV lengths, so the root's position.
+        slots: int64 ``[bs, W]``, KV slots of positions ``prefix_lens + 0..W-1``.
+        plan: SGLang's translation of ``slots`` for every pool of this iteration.
+        prefix_lens_cpu: host bound of ``prefix_lens``, int ``[bs]``.
+    """
+
+    root_tokens: torch.Tensor
+    prefix_lens: torch.Tensor
+    slots: torch.Tensor
+    plan: KVLocPlan
+    prefix_lens_cpu: torch.Tensor
+
+
+class DDTreeWorker(DFlashWorkerV2):
+    """Speculative worker that verifies a draft tree a step.
+
+    Drafter set-up, prefill and the drafter's KV come from ``DFlashWorkerV2``
+    (srt/speculative/dflash_worker_v2.py@0.5.23); the decode step is this class's own.
+    """
+
+    def __init__(
+        self, server_args: ServerArgs, gpu_id: int, nccl_port: int, target_worker: TpModelWorker
+    ) -> None:
+        self.options = options_of(server_args)
+        # DFlashWorkerV2 takes its block size from the field that sizes pools, which is our window.
+        context = get_context()
+        context.override("ddtree.block_size", speculative_num_draft_tokens=self.options.block_size)
+        super().__init__(server_args, gpu_id, nccl_port, target_worker)
+        context.override("ddtree.window", speculative_num_draft_tokens=self.options.window)
+        self.max_position = self.model_runner.model_config.context_len - 1
+        target_model = self.model_runner.model
+        self._backend_reads_tree = False
+        self.lm_head = unwrap_lora_layer(target_model.lm_head)
+        self.embed_tokens = unwrap_lora_layer(target_model.get_input_embeddings())
+        logger.info("DDTREE worker ready: %s", self.options)
+
+    def init_attention_backends(self) -> None:
+        super().init_attention_backends()
+        self._backend_reads_tree = getattr(self.model_runner.attn_backend, "reads_tree", False)
+
+    def prewarm_sampling(self) -> SamplingPrewarmResult:
+        """Nothing to rehearse: the chain's rejection sampler never runs."""
+        return SamplingPrewarmResult()
+
+    def _maybe_build_draft_sampler(self) -> None:
+        """Keep the drafter's head out of its graph: a tree needs candidates, not an argmax."""
+        return None
+
+    def forward_batch_generation(
+        self,
+        batch: ScheduleBatch,
+        on_publish: Any = None,
+        grammar_barrier: Any = None,
+        pp_proxy_tensors: Any = None,
+    ) -> GenerationBatchResult:
+        """Run one scheduler iteration: prefill as DFLASH does, decode as a tree."""
+        if batch.forward_mode.is_extend() or batch.forward_mode.is_idle():
+            return super().forward_batch_generation(
+                batch, on_publish, grammar_barrier, pp_proxy_tensors
+            )
+        return self._decode(batch, on_publish)
+
+    @torch.inference_mode()
+    def _decode(self, batch: ScheduleBatch, on_publish: Any) -> GenerationBatchResult:
+        step = self._open_step(batch)
+        candidates = self._draft(batch, step)
+        tree = self._grow(step, candidates)
+        logits, can_run_graph = self._verify(batch, step, tree)
+        accepted = self._accept(batch.sampling_info, step, tree, logits)
+        return self._commit(step, accepted, logits, can_run_graph, on_publish)
+
+    def _open_step(self, batch: ScheduleBatch) -> Step:
+        """Look up the slots that this step writes, all reserved by the scheduler beforehand."""
+        draft_input: DFlashDraftInputV2 = batch.spec_info
+        prefix_lens, window = batch.seq_lens, self.options.window
+        if prefix_lens.device.type != "cpu":
+            # Overlap scheduling may have produced the lengths on another stream.
+            prefix_lens.record_stream(torch.get_device_module(self.device).current_stream())
+        bs = prefix_lens.shape[0]
+        slots = assign_extend_cache_locs_func(
+            req_pool_indices=batch.req_pool_indices,
+            req_to_token=self.model_runner.req_to_token_pool.req_to_token,
+            start_offset=prefix_lens,
+            end_offset=prefix_lens + window,
+            batch_size=bs,
+            draft_token_num=window,
+            device=self.device,
+        )
+        lens_cpu = batch.seq_lens_cpu
+        lens_cpu = draft_input.nxt_kv_lens_cpu if lens_cpu is None else lens_cpu
+        plan = self.model_runner.kv_index_translator.plan(
+            req_pool_indices=batch.req_pool_indices,
+            seq_lens=prefix_lens,
+            seq_lens_cpu=lens_cpu,
+            write_virtual=slots,
+            read_extent=window,
+        )
+        return Step(
+            root_tokens=draft_input.bonus_tokens,
+            prefix_lens=prefix_lens,
+            slots=slots.view(bs, window),
+            plan=plan,
+            prefix_lens_cpu=lens_cpu,
+        )
+
+    def _draft(self, batch: ScheduleBatch, step: Step) -> Candidates:
+        """One drafter forward over ``[root, mask x (B-1)]``: candidates of each following depth."""
+        bs, block = step.root_tokens.shape[0], self.options.block_size
+        block_ids = torch.full(
+            (bs, block), self._mask_token_id, dtype=torch.int64, device=self.device
+        )
+        block_ids[:, 0] = step.root_tokens
+        embeds = self.embed_tokens(block_ids) * self._noise_embed_scale
+        positions = (step.prefix_lens[:, None] + self._block_pos_offsets).clamp(
+            max=self.max_position
+        )
+        seq_lens_cpu = step.prefix_lens_cpu + block
+        forward_batch = ForwardBatch(
+            forward_mode=ForwardMode.TARGET_VERIFY,
+            batch_size=bs,
+            input_ids=block_ids.flatten(),
+            req_pool_indices=batch.req_pool_indices,
+            seq_lens=step.prefix_lens,
+            out_cache_loc=None,
+            seq_lens_sum=int(seq_lens_cpu.sum()),
+            seq_lens_cpu=seq_lens_cpu,
+            positions=positions.flatten(),
+            input_embeds=embeds.view(bs * block, -1),
+            spec_algorithm=SpeculativeAlgorithm.DFLASH,
+            spec_info=self._draft_block_spec_info,
+            capture_hidden_mode=CaptureHiddenMode.NULL,
+            num_token_non_padded=(
+                torch.full((), bs * block, dtype=torch.int32, device=self.device)
+                if enable_num_token_non_padded()
+                else None
+            ),
+            global_num_token_non_padded_cpu=bs * block,
+            can_run_decode_cuda_graph=batch.can_run_decode_cuda_graph,
+        )
+        step.plan.bind(
+            forward_batch, self.draft_model_runner.kv_index_translator, cols=slice(0, block)
+        )
+        with draft_tp_context(self.draft_parallel_layout):
+            out = self.draft_model_runner.forward(forward_batch).logits_output
+            hidden = out.hidden_states.view(bs, block, -1)[:, 1:]
+            token_ids, values, log_partition = candidate_topk(
+                hidden.reshape(bs * (block - 1), -1),
+                self.lm_head,
+                self.options.topk,
+                with_partition=True,
+            )
+        shape = (bs, block - 1, self.options.topk)
+        return Candidates.from_topk(
+            values.view(shape), token_ids.view(shape), log_partition.view(bs, block - 1)
+        )
+
+    def _grow(self, step: Step, candidates: Candidates) -> DraftTree:
+        """The tree of this step, no deeper than the context allows."""
+        room = self.max_position - step.prefix_lens
+        return grow(
+            candidates,
+            step.root_tokens,
+            self.options.budget,
+            spine=self.options.spine,
+            max_depth=room,
+        )
+
+    def _verify(
+        self, batch: ScheduleBatch, step: Step, tree: DraftTree
+    ) -> tuple[LogitsProcessorOutput, bool]:
+        """One target forward over all nodes: logits ``[bs * N, V]`` and captured hidden states."""
+        width = self.options.verify_width
+        lens_cpu = step.prefix_lens_cpu + width
+        is_chain = width <= self.options.block_size and self.options.spine
+        verify_input = TreeVerifyInput(
+            draft_token=tree.tokens.flatten(),
+            positions=tree.positions(step.prefix_lens).flatten(),
+            draft_token_num=width,
+            custom_mask=(
+                None
+                if is_chain or self._backend_reads_tree
+                else flat_custom_mask(tree, step.prefix_lens, int(step.prefix_lens_cpu.sum()))
+            ),
+            capture_hidden_mode=CaptureHiddenMode.FULL,
+            kv_loc_plan=step.plan,
+            kv_loc_cols=slice(0, width),
+            tree=tree,
+        )
+        batch.out_cache_loc = step.slots[:, :width].reshape(-1)
+        host_lens = batch.seq_lens_cpu, batch.seq_lens_sum
+        batch.seq_lens_cpu, batch.seq_lens_sum = lens_cpu, int(lens_cpu.sum())
+        forward_batch, _ = verify_input.prepare_for_verify(batch, self.target_worker)
+        batch.seq_lens_cpu, batch.seq_lens_sum = host_lens
+        out = self.target_worker.forward_batch_generation(
+            batch=None, forward_batch=forward_batch, is_verify=True, skip_attn_backend_init=True
+        )
+        logits = out.logits_output
+        processor = self._target_logits_processor
+        if processor is not None and processor.is_deferred_shard(logits.next_token_logits):
+            logits.next_token_logits = processor.finish_deferred_gather(logits.next_token_logits)
+        return logits, out.can_run_cuda_graph
+
+    def _accept(
+        self,
+        sampling_info: SamplingBatchInfo,
+        step: Step,
+        tree: DraftTree,
+        logits: LogitsProcessorOutput,
+    ) -> Acceptance:
+        """Draw the target's token at every node and walk the tree along the draws.
+
+        What the drafter proposed never influences a draw, so the output has exactly the target's
+        distribution. Rank 0 decides for its tensor-parallel group.
+        """
+        width = self.options.verify_width
+        if sampling_info is None or sampling_info.is_all_greedy:
+            target_tokens = logits.next_token_logits.argmax(dim=-1)
+            site = SpecTpSyncSite.DFLASH_ACCEPT_GREEDY
+        else:
+            target_tokens = self.model_runner.sampler(
+                logits,
+                repeat_rows(sampling_info, width),
+                return_logprob=False,
+                top_logprobs_nums=[],
+                token_ids_logprobs=[],
+                positions=tree.positions(step.prefix_lens).flatten(),
+            ).long()
+            site = SpecTpSyncSite.DFLASH_ACCEPT_SAMPLE
+        target_tokens = self._tp_sync.sync(site, target_tokens)
+        return accept(tree, target_tokens.view(-1, width), max_depth=self.options.block_size - 1)
+
+    def _commit(
+        self,
+        step: Step,
+        accepted: Acceptance,
+        logits: LogitsProcessorOutput,
+        can_run_graph: bool,
+        on_publish: Any,
+    ) -> GenerationBatchResult:
+        """Make the accepted path, and nothing else, the request's state.
+
+        ``path[:, j] >= j``, so KV rows only move towards the root. Rows past the accepted length
+        are moved too: they land in reserved slots that the next step overwrites, and moving a fixed
+        number needs no host round trip.
+        """
+        commit_lens = accepted.length + 1
+        new_seq_lens = step.prefix_lens + commit_lens
+        if on_publish is not None:
+            on_publish(new_seq_lens)
+        path = accepted.path
+        bs, depth = path.shape
+        if self.options.verify_width > self.options.block_size or not self.options.spine:
+            source = step.slots.gather(1, path)
+            self.target_worker.model_runner.token_to_kv_pool.move_kv_cache(
+                step.slots[:, :depth].reshape(-1), source.reshape(-1)
+            )
+        hidden = logits.hidden_states.view(bs, self.options.verify_width, -1)
+        hidden = hidden.gather(1, path[..., None].expand(-1, -1, hidden.shape[-1]))
+        positions = step.prefix_lens[:, None] + self._block_pos_offsets[:depth]
+        self._append_target_hidden_to_draft_kv_by_loc(
+            target_hidden=hidden.reshape(bs * depth, -1),
+            cache_loc=step.plan.write_ids(
+                self.draft_model_runner.kv_index_translator, cols=slice(0, depth)
+            ),
+            positions=positions.clamp(max=self.max_position).flatten(),
+        )
+        logits.hidden_states = None
+        return GenerationBatchResult(
+            logits_output=logits,
+            next_token_ids=accepted.tokens.reshape(-1),
+            accept_lens=commit_lens.to(torch.int32),
+            can_run_cuda_graph=can_run_graph,
+            next_draft_input=make_draft_input_v2(
+                bonus_tokens=accepted.bonus, new_seq_lens=new_seq_lens
+            ),
+            speculative_num_draft_tokens=self.options.window,
+            speculative_output_stride=accepted.tokens.shape[1],
+            new_seq_lens=new_seq_lens,
+        )
+
+
+def repeat_rows(sampling_info: SamplingBatchInfo, times: int) -> SamplingBatchInfo:
+    """Per-node sampling parameters: every row of ``sampling_info`` repeated ``times`` times."""
+
+    def rows(tensor: torch.Tensor | None) -> torch.Tensor | None:
+        return None if tensor is None else tensor.repeat_interleave(times, dim=0)
+
+    return dataclasses.replace(
+        sampling_info,
+        temperatures=rows(sampling_info.temperatures),
+        top_ps=rows(sampling_info.top_ps),
+        top_ks=rows(sampling_info.top_ks),
+        min_ps=rows(sampling_info.min_ps),
+        sampling_seed=rows(sampling_info.sampling_seed),
+    )

@@ -1,0 +1,1 @@
+"""Kernel-backed operations: one folder each, with the torch reference that is their oracle."""

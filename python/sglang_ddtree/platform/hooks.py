@@ -1,0 +1,86 @@
+"""Torch versions of the small Triton launches that the scheduler makes around a forward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+def assign_extend_cache_locs(
+    *,
+    req_pool_indices: torch.Tensor,
+    req_to_token: torch.Tensor,
+    start_offset: torch.Tensor,
+    end_offset: torch.Tensor,
+    batch_size: int,
+    draft_token_num: int,
+    device: torch.device | str,
+) -> torch.Tensor:
+    """KV slots of a fixed window of each request.
+
+    Args:
+        req_pool_indices: int ``[bs]``, row of each request in ``req_to_token``.
+        req_to_token: int32 ``[rows, row_width]``, slot of every position.
+        start_offset: int ``[bs]``, first position of the window; its width is ``draft_token_num``.
+
+    Returns:
+        int64 ``[bs * draft_token_num]``, request-major.
+
+    Follows srt/../kernels/ops/speculative/cache_locs.py:679@0.5.23.
+    """
+    window = torch.arange(draft_token_num, device=device)
+    positions = start_offset.to(torch.int64)[:, None] + window
+    return req_to_token[req_pool_indices.to(torch.int64)[:, None], positions].flatten().long()
+
+
+def assign_req_to_token_pool(
+    req_pool_indices: torch.Tensor,
+    req_to_token: torch.Tensor,
+    start_offset: torch.Tensor,
+    end_offset: torch.Tensor,
+    out_cache_loc: torch.Tensor,
+    batch_size: int,
+) -> None:
+    """Write freshly allocated slots into the rows of ``req_to_token``, in place.
+
+    Request ``b`` receives the next ``end_offset[b] - start_offset[b]`` entries of
+    ``out_cache_loc`` at positions ``start_offset[b]..end_offset[b]``. Replaces the Triton launch of
+    srt/mem_cache/allocation.py:737@0.5.23, which has no out-of-tree branch.
+    """
+    start = start_offset.to(torch.int64)
+    lengths = end_offset.to(torch.int64) - start
+    rows = torch.repeat_interleave(req_pool_indices.to(torch.int64), lengths)
+    first = torch.cumsum(lengths, 0) - lengths
+    offsets = torch.arange(rows.numel(), device=rows.device)
+    positions = offsets + torch.repeat_interleave(start - first, lengths)
+    req_to_token[rows, positions] = out_cache_loc[: rows.numel()].to(req_to_token.dtype)
+
+
+def ignore_streams_of_host_tensors() -> None:
+    """Make ``Tensor.record_stream`` a no-op for CPU tensors, which belong to no stream.
+
+    Stock DFLASH calls it on the sequence lengths in every step
+    (srt/speculative/dflash_worker_v2.py:2482@0.5.23); torch raises for a CPU tensor.
+    """
+    record_stream = torch.Tensor.record_stream
+    if getattr(record_stream, "_ignores_host_tensors", False):
+        return
+
+    def record_device_stream(self: torch.Tensor, stream: Any) -> None:
+        if self.device.type != "cpu":
+            record_stream(self, stream)
+
+    record_device_stream._ignores_host_tensors = True  # type: ignore[attr-defined]
+    torch.Tensor.record_stream = record_device_stream  # type: ignore[method-assign,assignment]
+
+
+def register() -> None:
+    """Queue the hook that SGLang applies once all plugins are loaded."""
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+    HookRegistry.register(
+        "sglang.srt.mem_cache.allocation.assign_req_to_token_pool_func",
+        assign_req_to_token_pool,
+        HookType.REPLACE,
+    )
