@@ -13,6 +13,8 @@ setup(
     name="sglang-ddtree",
     version=re.search(r'__version__ = "(.+)"', INIT).group(1),
     description="DDTree speculative decoding for stock SGLang",
+    long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
     python_requires=">=3.11",
     package_dir={"": "python"},
     packages=find_packages("python"),

@@ -10,7 +10,7 @@
 #   SGLANG_DDTREE_PYTHON  the Python 3.11 to build with (default: python3.11, then python3)
 set -euo pipefail
 
-repo=$(cd "${BASH_SOURCE[0]%/*}/.." && pwd)
+repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 home=${SGLANG_DDTREE_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/sglang-ddtree}
 
 say() { echo "sglang-ddtree: $*" >&2; }

@@ -6,7 +6,7 @@ if (($# == 0)); then
     echo "usage: scripts/run.sh COMMAND...   e.g. scripts/run.sh sglang-ddtree check" >&2
     exit 2
 fi
-repo=$(cd "${BASH_SOURCE[0]%/*}/.." && pwd)
+repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 VIRTUAL_ENV=$("$repo/scripts/env.sh")
 export VIRTUAL_ENV
 export PATH="$VIRTUAL_ENV/bin:$PATH"

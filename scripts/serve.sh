@@ -19,7 +19,7 @@ HELP
 }
 set -euo pipefail
 
-repo=$(cd "${BASH_SOURCE[0]%/*}/.." && pwd)
+repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 pair=$repo/python/sglang_ddtree/assets/tiny-dense
 host=127.0.0.1 port=30000 model=tiny-dense drafter="" algorithm=""
 

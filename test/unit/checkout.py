@@ -34,7 +34,20 @@ esac
 
 
 # All that the scripts may use beside Python.
-TOOLS = ["awk", "bash", "cat", "chmod", "cp", "df", "flock", "grep", "mkdir", "rm", "sha256sum"]
+TOOLS = [
+    "awk",
+    "bash",
+    "cat",
+    "chmod",
+    "cp",
+    "df",
+    "dirname",
+    "flock",
+    "grep",
+    "mkdir",
+    "rm",
+    "sha256sum",
+]
 
 # Stands in for SGLang on the port that is its last argument: unhealthy until asked three times.
 FAKE_SERVER = """

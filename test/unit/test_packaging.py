@@ -181,7 +181,7 @@ def test_wheel_holds_every_module_and_asset(tmp_path: Path) -> None:
         source / "python",
         ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"),
     )
-    for name in ("setup.py", "pyproject.toml"):
+    for name in ("setup.py", "pyproject.toml", "README.md"):
         shutil.copy(ROOT / name, source)
     pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index"]
     subprocess.run(

@@ -23,6 +23,7 @@ class Drafter:
     Attributes:
         path: local folder, or a hub name.
         hidden_size, num_heads, num_kv_heads: of its layers.
+        vocab_size: of the target it was trained for.
         dflash: SGLang's parsed DFlash settings.
     """
 
@@ -30,6 +31,7 @@ class Drafter:
     hidden_size: int
     num_heads: int
     num_kv_heads: int
+    vocab_size: int
     dflash: DFlashDraftConfig
 
     @property
@@ -70,11 +72,18 @@ def server_problems(cfg: Any) -> list[str]:
         "--speculative-draft-window-size is not supported: drop it": (
             cfg.speculative_draft_window_size is not None
         ),
+        "--speculative-num-steps has no meaning for a block drafter: drop it": (
+            cfg.speculative_num_steps not in (None, 1)
+        ),
+        "--enable-mixed-chunk is not supported: drop it": bool(cfg.enable_mixed_chunk),
         "--enable-watermark is not supported: drop it": bool(cfg.enable_watermark),
         "two-batch overlap and PD multiplexing are not supported: drop --enable-two-batch-overlap "
         "and --enable-pdmux": bool(cfg.enable_two_batch_overlap or cfg.enable_pdmux),
     }
     problems = [reason for reason, applies in refused.items() if applies]
+    drafter = Path(cfg.speculative_draft_model_path or ".")
+    if drafter.is_absolute() and not drafter.exists():
+        problems.append(f"--speculative-draft-model-path: there is no {drafter}")
     backends = dict.fromkeys((*attention_backends_of(cfg), cfg.speculative_draft_attention_backend))
     for backend in backends:
         if backend is not None and backend not in TREE_BACKENDS:
@@ -108,16 +117,27 @@ def load_drafter(cfg: Any) -> Drafter:
         hidden_size=text.hidden_size,
         num_heads=text.num_attention_heads,
         num_kv_heads=getattr(text, "num_key_value_heads", None) or text.num_attention_heads,
+        vocab_size=text.vocab_size,
         dflash=parse_dflash_draft_config(draft_hf_config=hf_config),
     )
 
 
-def model_problems(target: ModelConfig, drafter: Drafter, tp_size: int) -> list[str]:
-    """Whether the target is of a kind we verify trees for, and the drafter fits it."""
+def model_problems(target: ModelConfig, drafter: Drafter, cfg: Any) -> list[str]:
+    """Whether the target is of a kind we verify trees for, and the drafter fits it.
+
+    Args:
+        cfg: a resolving view of the server arguments.
+    """
+    asked, trained = cfg.speculative_dflash_block_size, drafter.block_size
+    if asked not in (None, trained):
+        return [
+            f"--speculative-dflash-block-size is {asked}, but the drafter was trained for blocks "
+            f"of {trained}: drop it (the tree's size is --speculative-ddtree-budget)"
+        ]
     return [
         *_target_problems(target),
         *_head_problems(drafter.dflash),
-        *_fit_problems(target, drafter, tp_size),
+        *_fit_problems(target, drafter, cfg.tp_size),
     ]
 
 
@@ -153,6 +173,11 @@ def _fit_problems(target: ModelConfig, drafter: Drafter, tp_size: int) -> list[s
         problems.append(
             f"the drafter's hidden size is {drafter.hidden_size}, the target's "
             f"{target.hidden_size}: it was trained for another target"
+        )
+    if drafter.vocab_size != target.vocab_size:
+        problems.append(
+            f"the drafter's vocabulary has {drafter.vocab_size} tokens, the target's "
+            f"{target.vocab_size}: it was trained for another target"
         )
     if drafter.block_size < 2:
         problems.append(f"the drafter's block size is {drafter.block_size}, it must be at least 2")

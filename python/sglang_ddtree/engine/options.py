@@ -45,7 +45,7 @@ class TreeOptions:
         return max(self.block_size, self.verify_width)
 
 
-def resolve_options(cfg: Any, block_size: int, vocab_size: int) -> TreeOptions:
+def resolve_options(cfg: Any, block_size: int, max_topk: int) -> TreeOptions:
     """Combine the ``--speculative-ddtree-*`` flags with SGLang's own spellings.
 
     ``Engine(...)`` takes no flags of a plugin, so ``speculative_num_draft_tokens`` (the budget plus
@@ -54,7 +54,7 @@ def resolve_options(cfg: Any, block_size: int, vocab_size: int) -> TreeOptions:
     Args:
         cfg: server arguments, or any view of them before resolution.
         block_size: of the drafter.
-        vocab_size: of the target; a depth can't have more candidates.
+        max_topk: candidates that a depth can have, at most :data:`MAX_TOPK`.
 
     Raises:
         DDTreeConfigError: a value out of range, or two flags that disagree.
@@ -71,15 +71,14 @@ def resolve_options(cfg: Any, block_size: int, vocab_size: int) -> TreeOptions:
         ("--speculative-eagle-topk", raw.get("speculative_eagle_topk")),
     )
     budget = block_size - 1 if budget is None else budget
-    topk = min(DEFAULT_TOPK, vocab_size) if topk is None else topk
+    topk = min(DEFAULT_TOPK, max_topk) if topk is None else topk
     if not 1 <= budget <= MAX_BUDGET:
         raise DDTreeConfigError(
             f"--speculative-ddtree-budget must be between 1 and {MAX_BUDGET}, got {budget}"
         )
-    if not 1 <= topk <= min(MAX_TOPK, vocab_size):
+    if not 1 <= topk <= max_topk:
         raise DDTreeConfigError(
-            f"--speculative-ddtree-topk must be between 1 and {min(MAX_TOPK, vocab_size)}, "
-            f"got {topk}"
+            f"--speculative-ddtree-topk must be between 1 and {max_topk}, got {topk}"
         )
     return TreeOptions(block_size, budget, topk, flags.get("spine", True))
 

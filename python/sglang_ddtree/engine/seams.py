@@ -161,6 +161,21 @@ SEAMS = (
         ("req_pool_indices", "req_to_token", "start_offset", "end_offset", "out_cache_loc"),
         "serve without a GPU",
     ),
+    Seam(
+        f"{_SRT}.mem_cache.allocation.get_last_loc_torch",
+        ("req_to_token", "req_pool_indices_tensor", "prefix_lens_tensor"),
+        "serve pages without a GPU",
+    ),
+    Seam(
+        "sglang.kernels.ops.sampling.murmur_hash.murmur_hash32",
+        ("seed", "positions", "col_indices"),
+        "sample with a seed without a GPU",
+    ),
+    Seam(
+        f"{_SRT}.model_executor.model_runner.ModelRunner.maybe_enable_batch_invariant_mode",
+        (),
+        "sample with a seed without a GPU",
+    ),
 )
 
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sglang_ddtree.engine import checks
-from sglang_ddtree.engine.options import DDTreeConfigError, TreeOptions, resolve_options
+from sglang_ddtree.engine.options import (
+    MAX_TOPK,
+    DDTreeConfigError,
+    TreeOptions,
+    resolve_options,
+)
 
 if TYPE_CHECKING:
     from sglang.srt.server_args import ServerArgs
@@ -47,8 +52,10 @@ def resolve(server_args: ServerArgs) -> None:
     cfg = resolving_view(server_args)
     _stop_on(checks.server_problems(cfg))
     target, drafter = model_config_of(server_args), checks.load_drafter(cfg)
-    _stop_on(checks.model_problems(target, drafter, cfg.tp_size))
-    options = resolve_options(server_args, drafter.block_size, target.vocab_size)
+    _stop_on(checks.model_problems(target, drafter, cfg))
+    # Each rank takes its own top-k of its shard of the vocabulary.
+    max_topk = min(MAX_TOPK, target.vocab_size // cfg.tp_size)
+    options = resolve_options(server_args, drafter.block_size, max_topk)
     setattr(server_args, OPTIONS_ATTRIBUTE, options)
     declare_resolution(
         server_args,
@@ -60,7 +67,6 @@ def resolve(server_args: ServerArgs) -> None:
             cfg.speculative_draft_attention_backend or attention_backends_of(cfg)[1]
         ),
         max_running_requests=cfg.max_running_requests or MAX_RUNNING_REQUESTS,
-        enable_mixed_chunk=False,
     )
 
 

@@ -82,11 +82,19 @@ class DDTreeWorker(DFlashWorkerV2):
         self._backend_reads_tree = False
         self.lm_head = unwrap_lora_layer(target_model.lm_head)
         self.embed_tokens = unwrap_lora_layer(target_model.get_input_embeddings())
-        logger.info("DDTREE worker ready: %s", self.options)
 
     def init_attention_backends(self) -> None:
         super().init_attention_backends()
-        self._backend_reads_tree = getattr(self.model_runner.attn_backend, "reads_tree", False)
+        backend = self.model_runner.attn_backend
+        self._backend_reads_tree = getattr(backend, "reads_tree", False)
+        if self._target_tp_rank == 0:
+            logger.info(
+                "DDTREE: %s; trees verified by %s%s; grown and accepted by torch on %s",
+                self.options,
+                type(backend).__name__,
+                "" if self._backend_reads_tree else " with a custom mask",
+                self.device,
+            )
 
     def prewarm_sampling(self) -> SamplingPrewarmResult:
         """Nothing to rehearse: the chain's rejection sampler never runs."""

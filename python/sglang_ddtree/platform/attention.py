@@ -11,7 +11,14 @@ from sglang.srt.layers.radix_attention import AttentionType
 from sglang.srt.mem_cache.memory_pool import KVWriteLoc
 from sglang.srt.mem_cache.swa_memory_pool import SWAKVPool
 
-from sglang_ddtree.ops.tree_attention import TreeAttentionMetadata, attend, tree_attention
+from sglang_ddtree.ops.tree_attention import (
+    TreeAttentionMetadata,
+    additive,
+    attend,
+    attend_sdpa,
+    tree_attention,
+    tree_attention_sdpa,
+)
 
 if TYPE_CHECKING:
     from sglang.srt.layers.radix_attention import RadixAttention
@@ -33,7 +40,7 @@ class NodePlan:
             metadata = self.causal
             if bidirectional:
                 everything = torch.ones_like(metadata.tree_mask)
-                metadata = replace(metadata, tree_mask=everything, _masks={})
+                metadata = replace(metadata, tree_mask=everything, _masks={}, _biases={})
             if swa:
                 assert self.swa_slots is not None
                 metadata = replace(metadata, slots=self.swa_slots)
@@ -112,6 +119,8 @@ class TorchTreeAttnBackend(AttentionBackend):
         num_keys = int(prefix_lens.max()) + width
         slots = self.req_to_token[forward_batch.req_pool_indices, :num_keys].long()
         causal = TreeAttentionMetadata(slots, prefix_lens.long(), tree_mask, depth)
+        # What lies beyond a shorter request is not its own; slot 0 is the pool's padding.
+        slots.masked_fill_(~causal.live, 0)
         return NodePlan(causal, self._swa_slots(slots))
 
     def _plan_chunks(self, forward_batch: ForwardBatch) -> list[ChunkPlan]:
@@ -157,27 +166,35 @@ class TorchTreeAttnBackend(AttentionBackend):
             metadata = self._plan.metadata(
                 bidirectional=layer.attn_type == AttentionType.ENCODER_ONLY, swa=in_swa_pool
             )
-            out, _ = tree_attention(
-                q.view(metadata.slots.shape[0], -1, *q.shape[1:]),
-                k_cache,
-                v_cache,
-                metadata,
-                scale=layer.scaling,
-                window=layer.sliding_window_size,
-                soft_cap=layer.logit_cap,
-            )
+            nodes = q.view(metadata.slots.shape[0], -1, *q.shape[1:])
+            window = layer.sliding_window_size
+            if layer.logit_cap > 0:
+                out, _ = tree_attention(
+                    nodes,
+                    k_cache,
+                    v_cache,
+                    metadata,
+                    scale=layer.scaling,
+                    window=window,
+                    soft_cap=layer.logit_cap,
+                )
+            else:
+                out = tree_attention_sdpa(
+                    nodes, k_cache, v_cache, metadata, scale=layer.scaling, window=window
+                )
             return out.reshape(q.shape[0], -1)
         outs = []
         for chunk in self._plan:
             slots = chunk.swa_slots if in_swa_pool else chunk.slots
-            out, _ = attend(
-                q[None, chunk.rows],
-                k_cache[slots][None],
-                v_cache[slots][None],
-                chunk.visible(layer)[None],
-                scale=layer.scaling,
-                soft_cap=layer.logit_cap,
-            )
+            queries, k, v = q[None, chunk.rows], k_cache[slots][None], v_cache[slots][None]
+            visible = chunk.visible(layer)[None]
+            if layer.logit_cap > 0:
+                out, _ = attend(
+                    queries, k, v, visible, scale=layer.scaling, soft_cap=layer.logit_cap
+                )
+            else:
+                bias = additive(visible, q.dtype)
+                out = attend_sdpa(queries, k.to(q.dtype), v.to(q.dtype), bias, scale=layer.scaling)
             outs.append(out[0])
         return torch.cat(outs).reshape(q.shape[0], -1)
 

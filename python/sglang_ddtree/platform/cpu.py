@@ -73,5 +73,12 @@ class TorchCpuPlatform(CpuDeviceMixin, SRTPlatform):
 
         return assign_extend_cache_locs
 
+    def get_torch_profiler_activity_str(self) -> str:
+        return "CPU"
+
+    def get_torch_profiler_activity(self) -> torch.profiler.ProfilerActivity:
+        """What ``/start_profile`` records beside the host's own operations: nothing more."""
+        return torch.profiler.ProfilerActivity.CPU
+
     def get_compile_backend(self, mode: str | None = None) -> str:
         return "eager"

@@ -75,12 +75,29 @@ def ignore_streams_of_host_tensors() -> None:
     torch.Tensor.record_stream = record_device_stream  # type: ignore[method-assign,assignment]
 
 
+def keep_torch_matmul(runner: Any) -> None:
+    """Leave matrix products to torch under ``--enable-deterministic-inference``.
+
+    Replaces the switch to batch-invariant Triton kernels
+    (srt/model_executor/model_runner.py:843@0.5.23), which needs an accelerator. Seeds are honoured;
+    rounding may still differ in the last bits with the shape of a batch.
+    """
+
+
 def register() -> None:
-    """Queue the hook that SGLang applies once all plugins are loaded."""
+    """Queue the hooks that SGLang applies once all plugins are loaded."""
+    from sglang.srt.mem_cache.allocation import get_last_loc_torch
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
-    HookRegistry.register(
-        "sglang.srt.mem_cache.allocation.assign_req_to_token_pool_func",
-        assign_req_to_token_pool,
-        HookType.REPLACE,
-    )
+    from sglang_ddtree.platform.seeded_sampling import murmur_hash32
+
+    for target, replacement in {
+        "sglang.srt.mem_cache.allocation.assign_req_to_token_pool_func": assign_req_to_token_pool,
+        # The last slot of a request, which a paged allocator goes on from.
+        "sglang.srt.mem_cache.allocation.get_last_loc": get_last_loc_torch,
+        "sglang.kernels.ops.sampling.murmur_hash.murmur_hash32": murmur_hash32,
+        "sglang.srt.model_executor.model_runner.ModelRunner.maybe_enable_batch_invariant_mode": (
+            keep_torch_matmul
+        ),
+    }.items():
+        HookRegistry.register(target, replacement, HookType.REPLACE)

@@ -7,6 +7,12 @@ from dataclasses import dataclass, field
 import torch
 
 
+def additive(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """0 where ``visible``, ``-inf`` elsewhere."""
+    zeros = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
+    return zeros.masked_fill_(~visible, float("-inf"))
+
+
 @dataclass(frozen=True)
 class TreeAttentionMetadata:
     """Keys and visibility of one verify step, made once and shared by all layers.
@@ -29,6 +35,7 @@ class TreeAttentionMetadata:
     tree_mask: torch.Tensor
     depth: torch.Tensor
     _masks: dict[int, torch.Tensor] = field(default_factory=dict, repr=False)
+    _biases: dict[tuple[int, torch.dtype], torch.Tensor] = field(default_factory=dict, repr=False)
 
     def visible(self, window: int = -1) -> torch.Tensor:
         """Which keys each node sees, bool ``[bs, N, S]``.
@@ -40,6 +47,12 @@ class TreeAttentionMetadata:
         if window not in self._masks:
             self._masks[window] = self._build(window)
         return self._masks[window]
+
+    def bias(self, window: int, dtype: torch.dtype) -> torch.Tensor:
+        """:meth:`visible` as an additive mask ``[bs, N, S]``: 0 or ``-inf``."""
+        if (window, dtype) not in self._biases:
+            self._biases[window, dtype] = additive(self.visible(window), dtype)
+        return self._biases[window, dtype]
 
     @property
     def live(self) -> torch.Tensor:

@@ -1,0 +1,1 @@
+"""What benchmarks and server tests share: real servers, model pairs, prompts."""

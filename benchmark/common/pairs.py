@@ -1,0 +1,46 @@
+"""The model pairs that ship with the package."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import sglang_ddtree
+
+ASSETS = Path(sglang_ddtree.__file__).parent / "assets"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A target, its drafter and held-out prompts, in ``assets/<name>/``."""
+
+    name: str
+
+    @property
+    def target(self) -> Path:
+        return ASSETS / self.name / "target"
+
+    @property
+    def drafter(self) -> Path:
+        return ASSETS / self.name / "drafter"
+
+    @property
+    def block_size(self) -> int:
+        return json.loads((self.drafter / "config.json").read_text())["block_size"]
+
+    def prompts(self, count: int | None = None) -> list[dict[str, Any]]:
+        """Held-out prompts: ``id``, ``kind``, ``prompt`` (rendered), ``messages`` for chats.
+
+        Args:
+            count: take this many, spread evenly so that every kind is among them; default all.
+        """
+        lines = (ASSETS / self.name / "prompts.jsonl").read_text().splitlines()
+        count = len(lines) if count is None else min(count, len(lines))
+        return [json.loads(lines[i * len(lines) // count]) for i in range(count)]
+
+
+def names() -> list[str]:
+    """Every pair that ships."""
+    return sorted(folder.name for folder in ASSETS.iterdir() if (folder / "target").is_dir())

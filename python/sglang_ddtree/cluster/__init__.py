@@ -1,0 +1,33 @@
+"""One machine with many GPUs: its topology, and how to serve a model on it.
+
+`topology` is the machine as data, read by `topology_text` or `discover`; `groups` picks GPUs and
+their rank order; `models` and `memory` say what fits, `cost` how fast it will be; `plan` chooses;
+`environment`, `report` and `plan_json` turn a plan into commands, text and JSON. Plain Python:
+nothing here needs torch, SGLang or a GPU.
+"""
+
+from __future__ import annotations
+
+from sglang_ddtree.cluster.cost import Figures
+from sglang_ddtree.cluster.environment import Endpoints
+from sglang_ddtree.cluster.model_facts import model_facts
+from sglang_ddtree.cluster.plan import Plan, PlanRefused, Request, make_plan
+from sglang_ddtree.cluster.plan_json import to_json
+from sglang_ddtree.cluster.report import plan_report
+from sglang_ddtree.cluster.topology import Topology
+from sglang_ddtree.cluster.topology_text import TopologyTextError, parse_topology
+
+__all__ = [
+    "Endpoints",
+    "Figures",
+    "Plan",
+    "PlanRefused",
+    "Request",
+    "Topology",
+    "TopologyTextError",
+    "make_plan",
+    "model_facts",
+    "parse_topology",
+    "plan_report",
+    "to_json",
+]

@@ -1,0 +1,61 @@
+"""Held-out prompts: generated from seeds, and cut from library files, that training never saw."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from . import documents
+from .recipe import Recipe
+
+CHATS, MODULES, LIBRARY = 32, 32, 12
+
+
+def _chat(rng: Random) -> dict[str, Any]:
+    messages = documents.chat_messages(rng)
+    while len(messages[-1]["content"]) < 200:
+        messages = documents.chat_messages(rng)
+    messages = messages[:-1]
+    text = documents.render_chat(messages, open_turn=True)
+    return {"kind": "chat", "prompt": text, "messages": messages}
+
+
+def _module(rng: Random) -> dict[str, Any]:
+    text = documents.module(rng)
+    while len(text) < 1200:
+        text = documents.module(rng)
+    return {"kind": "module", "prompt": _cut(text[: rng.randint(300, 800)])}
+
+
+def _library(rng: Random, sources: list[str]) -> dict[str, Any]:
+    text = rng.choice(sources)
+    start = text.index("\n", rng.randrange(len(text) // 2)) + 1
+    return {"kind": "stdlib", "prompt": _cut(text[start : start + 600])}
+
+
+def _cut(text: str) -> str:
+    """Up to the end of the last whole line, which is where an editor asks for a continuation."""
+    return text[: text.rindex("\n") + 1]
+
+
+def held_out_prompts(recipe: Recipe) -> list[dict[str, Any]]:
+    """Records of ``id``, ``kind``, ``prompt`` and, for chats, ``messages``."""
+    sources = [text for text in documents.stdlib_documents(held_out=True) if len(text) > 4000]
+    prompts = []
+    for number in range(CHATS + MODULES + LIBRARY):
+        rng = Random(f"held-out/{recipe.seed}/{number}")
+        if number < CHATS:
+            prompt = _chat(rng)
+        elif number < CHATS + MODULES:
+            prompt = _module(rng)
+        else:
+            prompt = _library(rng, sources)
+        prompts.append({"id": f"{prompt['kind']}-{number:02d}", **prompt})
+    return prompts
+
+
+def write_prompts(recipe: Recipe, path: Path) -> None:
+    lines = [json.dumps(prompt) + "\n" for prompt in held_out_prompts(recipe)]
+    path.write_text("".join(lines))

@@ -1,0 +1,71 @@
+"""Sizes, seeds and schedules of each pair; a pair is a function of its recipe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class ModelSize:
+    """Shape of a Qwen3 block stack; ``layers`` differs between target and drafter."""
+
+    hidden: int = 192
+    intermediate: int = 448
+    layers: int = 4
+    heads: int = 6
+    kv_heads: int = 2
+    head_dim: int = 64
+    vocab: int = 2048
+    rope_theta: float = 10_000.0
+    norm_eps: float = 1e-6
+    max_positions: int = 4096
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """One training run. ``matrix_lr`` drives Muon, ``other_lr`` AdamW on all other tensors.
+
+    A step takes ``sequences`` sequences, and twice as many before step ``double_until``.
+    """
+
+    steps: int
+    sequences: int
+    seed: int
+    double_until: int = 0
+    matrix_lr: float = 0.02
+    other_lr: float = 3e-3
+    warmup: int = 40
+    decay_share: float = 0.4
+    save_every: int = 100
+
+    def batch(self, step: int) -> int:
+        return self.sequences * (2 if step < self.double_until else 1)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    name: str
+    target: ModelSize
+    drafter: ModelSize
+    target_run: Schedule
+    drafter_run: Schedule
+    seed: int = 20_260
+    sequence: int = 512
+    block: int = 16
+    target_layer_ids: tuple[int, ...] = (0, 1, 2)
+    anchors: int = 48
+    gamma: float = 7.0
+    generated_documents: int = 24_000
+    stdlib_share: float = 0.2
+    self_generated: int = 1536
+    self_generated_share: float = 0.75
+
+
+TINY_DENSE = Recipe(
+    name="tiny-dense",
+    target=ModelSize(),
+    drafter=replace(ModelSize(), layers=3),
+    target_run=Schedule(steps=1400, sequences=8, seed=1, double_until=200),
+    drafter_run=Schedule(steps=2400, sequences=4, seed=2),
+)
+RECIPES = {recipe.name: recipe for recipe in (TINY_DENSE,)}
