@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from sglang.kernels.ops.speculative.cache_locs import assign_extend_cache_locs_func
 from sglang.srt.lora.layers import unwrap_lora_layer
 from sglang.srt.managers.utils import GenerationBatchResult
-from sglang.srt.model_executor.forward_batch_info import (
-    CaptureHiddenMode,
-    ForwardBatch,
-    ForwardMode,
-    enable_num_token_non_padded,
-)
+from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode
 from sglang.srt.model_executor.model_runner import SamplingPrewarmResult
 from sglang.srt.models.dflash import candidate_topk
 from sglang.srt.runtime_context import get_context
 from sglang.srt.speculative.dflash_info_v2 import DFlashDraftInputV2
 from sglang.srt.speculative.dflash_worker_v2 import DFlashWorkerV2
 from sglang.srt.speculative.draft_worker_common import make_draft_input_v2
-from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 from sglang.srt.speculative.spec_tp_sync import SpecTpSyncSite
 from sglang.srt.speculative.spec_utils import draft_tp_context
 
+from sglang_ddtree.engine.draft import draft_block_batch
+from sglang_ddtree.engine.sampling import repeat_rows
 from sglang_ddtree.engine.startup import options_of
+from sglang_ddtree.engine.step import Step
 from sglang_ddtree.engine.verify_input import TreeVerifyInput, flat_custom_mask
 from sglang_ddtree.tree import Acceptance, Candidates, DraftTree, accept, grow
 
@@ -35,30 +30,10 @@ if TYPE_CHECKING:
     from sglang.srt.layers.logits_processor import LogitsProcessorOutput
     from sglang.srt.managers.schedule_batch import ScheduleBatch
     from sglang.srt.managers.tp_worker import TpModelWorker
-    from sglang.srt.mem_cache.kv_loc_plan import KVLocPlan
     from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
     from sglang.srt.server_args import ServerArgs
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Step:
-    """What the phases of one decode step share.
-
-    Attributes:
-        root_tokens: int64 ``[bs]``, last output token of each request; its KV is not written yet.
-        prefix_lens: int64 ``[bs]``, committed KV lengths, so the root's position.
-        slots: int64 ``[bs, W]``, KV slots of positions ``prefix_lens + 0..W-1``.
-        plan: SGLang's translation of ``slots`` for every pool of this iteration.
-        prefix_lens_cpu: host bound of ``prefix_lens``, int ``[bs]``.
-    """
-
-    root_tokens: torch.Tensor
-    prefix_lens: torch.Tensor
-    slots: torch.Tensor
-    plan: KVLocPlan
-    prefix_lens_cpu: torch.Tensor
 
 
 class DDTreeWorker(DFlashWorkerV2):
@@ -172,28 +147,8 @@ class DDTreeWorker(DFlashWorkerV2):
         positions = (step.prefix_lens[:, None] + self._block_pos_offsets).clamp(
             max=self.max_position
         )
-        seq_lens_cpu = step.prefix_lens_cpu + block
-        forward_batch = ForwardBatch(
-            forward_mode=ForwardMode.TARGET_VERIFY,
-            batch_size=bs,
-            input_ids=block_ids.flatten(),
-            req_pool_indices=batch.req_pool_indices,
-            seq_lens=step.prefix_lens,
-            out_cache_loc=None,
-            seq_lens_sum=int(seq_lens_cpu.sum()),
-            seq_lens_cpu=seq_lens_cpu,
-            positions=positions.flatten(),
-            input_embeds=embeds.view(bs * block, -1),
-            spec_algorithm=SpeculativeAlgorithm.DFLASH,
-            spec_info=self._draft_block_spec_info,
-            capture_hidden_mode=CaptureHiddenMode.NULL,
-            num_token_non_padded=(
-                torch.full((), bs * block, dtype=torch.int32, device=self.device)
-                if enable_num_token_non_padded()
-                else None
-            ),
-            global_num_token_non_padded_cpu=bs * block,
-            can_run_decode_cuda_graph=batch.can_run_decode_cuda_graph,
+        forward_batch = draft_block_batch(
+            batch, step, block_ids, embeds, positions, self._draft_block_spec_info
         )
         step.plan.bind(
             forward_batch, self.draft_model_runner.kv_index_translator, cols=slice(0, block)
@@ -335,19 +290,3 @@ class DDTreeWorker(DFlashWorkerV2):
             speculative_output_stride=accepted.tokens.shape[1],
             new_seq_lens=new_seq_lens,
         )
-
-
-def repeat_rows(sampling_info: SamplingBatchInfo, times: int) -> SamplingBatchInfo:
-    """Per-node sampling parameters: every row of ``sampling_info`` repeated ``times`` times."""
-
-    def rows(tensor: torch.Tensor | None) -> torch.Tensor | None:
-        return None if tensor is None else tensor.repeat_interleave(times, dim=0)
-
-    return dataclasses.replace(
-        sampling_info,
-        temperatures=rows(sampling_info.temperatures),
-        top_ps=rows(sampling_info.top_ps),
-        top_ks=rows(sampling_info.top_ks),
-        min_ps=rows(sampling_info.min_ps),
-        sampling_seed=rows(sampling_info.sampling_seed),
-    )
