@@ -29,6 +29,8 @@ from common.server import Server, tree_flags
 from common.table import table
 
 PLAIN, CHAIN = "plain", "chain"
+# Without a GPU, plain decoding with SGLang's own torch attention, one request at a time.
+STOCK = "plain, torch_native"
 Runs = dict[tuple[int, str], list[Measurement]]
 
 
@@ -50,6 +52,8 @@ def start_servers(args: argparse.Namespace, stack: ExitStack) -> dict[str, Serve
     pair = args.pair
     flags = {PLAIN: [], CHAIN: tree_flags(pair, pair.block_size - 1)}
     flags |= {f"tree {budget}": tree_flags(pair, budget) for budget in args.budgets}
+    if not torch.cuda.is_available():
+        flags[STOCK] = ["--attention-backend", "torch_native"]
     servers = {name: Server(pair.target, its_flags) for name, its_flags in flags.items()}
     return {name: stack.enter_context(server) for name, server in servers.items()}
 
@@ -144,10 +148,13 @@ def main() -> int:
         runs = measure_all(servers, workload, args)
     print_table(runs, lengths)
     for clients in args.concurrency:
-        trees = [name for name in servers if name not in (PLAIN, CHAIN)]
+        trees = [name for name in servers if name not in (PLAIN, CHAIN, STOCK)]
         best = max(trees, key=lambda name: ratio(runs, clients, name, PLAIN))
         to_plain, to_chain = (ratio(runs, clients, best, name) for name in (PLAIN, CHAIN))
-        print(f"clients {clients:>2}: best is {best}, {to_plain:.2f}x plain, {to_chain:.2f}x chain")
+        line = f"clients {clients:>2}: best is {best}, {to_plain:.2f}x plain, {to_chain:.2f}x chain"
+        if STOCK in servers:
+            line += f", {ratio(runs, clients, best, STOCK):.2f}x {STOCK}"
+        print(line)
     if args.output:
         report = [
             {"clients": clients, "server": name, "accept_length": lengths[name], **asdict(run)}

@@ -79,7 +79,7 @@ sglang-ddtree: $model is ready on http://$reach:$port. Try:
 
 curl -s http://$reach:$port/v1/chat/completions -H 'Content-Type: application/json' -d '{
   "model": "$model", "max_tokens": 128, "temperature": 0, "return_spec_tokens_details": true,
-  "messages": [{"role": "user", "content": "Write a Python class for a point in the plane."}]
+  "messages": [{"role": "user", "content": "Write a record class for a book with title, author and year."}]
 }'
 
 Stop with Ctrl-C.
