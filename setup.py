@@ -8,6 +8,7 @@ from setuptools import find_packages, setup
 ROOT = Path(__file__).parent
 INIT = (ROOT / "python" / "sglang_ddtree" / "__init__.py").read_text(encoding="utf-8")
 ASSETS = ("safetensors", "json", "jsonl", "jinja", "md", "txt")
+KERNELS = "sglang_ddtree._kernels.csrc"
 
 setup(
     name="sglang-ddtree",
@@ -16,9 +17,12 @@ setup(
     long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     python_requires=">=3.11",
-    package_dir={"": "python"},
-    packages=find_packages("python"),
-    package_data={"sglang_ddtree": [f"assets/**/*.{suffix}" for suffix in ASSETS]},
+    package_dir={"": "python", KERNELS: "csrc"},
+    packages=[*find_packages("python"), KERNELS, f"{KERNELS}.triton"],
+    package_data={
+        "sglang_ddtree": [f"assets/**/*.{suffix}" for suffix in ASSETS],
+        KERNELS: ["*.cu", "include/ddtree/*.cuh"],
+    },
     # SGLang brings several GB of CUDA kernels: whoever runs without a GPU installs it with
     # --no-deps and the roots of requirements/cpu.in instead.
     install_requires=["torch"],

@@ -176,11 +176,12 @@ def test_entry_points_use_sglangs_group_names() -> None:
 
 def test_wheel_holds_every_module_and_asset(tmp_path: Path) -> None:
     source = tmp_path / "source"
-    shutil.copytree(
-        ROOT / "python",
-        source / "python",
-        ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"),
-    )
+    for folder in ("python", "csrc"):
+        shutil.copytree(
+            ROOT / folder,
+            source / folder,
+            ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"),
+        )
     for name in ("setup.py", "pyproject.toml", "README.md"):
         shutil.copy(ROOT / name, source)
     pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index"]
@@ -198,4 +199,7 @@ def test_wheel_holds_every_module_and_asset(tmp_path: Path) -> None:
         for path in (source / "python" / "sglang_ddtree").rglob("*")
         if path.is_file()
     }
+    kernels = [*source.glob("csrc/triton/*.py"), *source.glob("csrc/*.cu")]
+    kernels += source.glob("csrc/include/ddtree/*.cuh")
+    expected |= {f"sglang_ddtree/_kernels/{path.relative_to(source)}" for path in kernels}
     assert packed == expected
