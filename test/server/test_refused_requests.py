@@ -41,6 +41,7 @@ GENERATE: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("return_logprob", {"return_logprob": True}, {}),
     ("return_logprob", {"return_logprob": True, "top_logprobs_num": 3}, {}),
     ("return_hidden_states", {"return_hidden_states": True}, {}),
+    ("custom_logit_processor", {"custom_logit_processor": "no processor at all"}, {}),
     (
         "custom_logit_processor",
         {"custom_logit_processor": logit_processor()},

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sglang_ddtree.drafter.checkpoint import coverage_problems
+from sglang_ddtree.engine.recurrent.checks import architecture_problem
 
 if TYPE_CHECKING:
     from sglang.srt.configs.model_config import ModelConfig
@@ -142,12 +143,11 @@ def model_problems(target: ModelConfig, drafter: Drafter, cfg: Any) -> list[str]
 
 
 def _target_problems(target: ModelConfig) -> list[str]:
-    from sglang.srt.configs.hybrid_arch import mambaish_config
     from sglang.srt.configs.model_config import AttentionArch
 
     architecture = target.hf_config.architectures[0]
-    if mambaish_config(target) is not None:
-        return [f"{architecture} has recurrent layers, whose trees are not verified yet"]
+    if (problem := architecture_problem(target)) is not None:
+        return [problem]
     if target.attention_arch == AttentionArch.MLA:
         return [f"{architecture} keeps a latent (MLA) cache, whose trees are not verified yet"]
     return []

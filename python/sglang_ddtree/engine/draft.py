@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import torch
 from sglang.srt.model_executor.forward_batch_info import (
@@ -11,6 +12,7 @@ from sglang.srt.model_executor.forward_batch_info import (
     ForwardMode,
     enable_num_token_non_padded,
 )
+from sglang.srt.runtime_context import get_parallel
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
 from sglang_ddtree.engine.step import Step
@@ -63,3 +65,20 @@ def draft_block_batch(
         global_num_token_non_padded_cpu=bs * block,
         can_run_decode_cuda_graph=batch.can_run_decode_cuda_graph,
     )
+
+
+def candidate_head(lm_head: torch.nn.Module) -> Any:
+    """The target's head as ``candidate_topk`` (srt/models/dflash.py:98@0.5.23) takes it.
+
+    A head that is the embedding table itself, as Gemma-4's, is whole on every rank and knows no
+    shards; each rank is given an equal part of its rows, as with a sharded head.
+    """
+    if hasattr(lm_head, "org_vocab_size"):
+        return lm_head
+    parallel = get_parallel()
+    vocab_size = lm_head.weight.shape[0]
+    rows = -(-vocab_size // parallel.tp_size)
+    start = min(parallel.tp_rank * rows, vocab_size)
+    weight = lm_head.weight[start : start + rows]
+    shard = SimpleNamespace(num_org_elements=weight.shape[0], org_vocab_start_index=start)
+    return SimpleNamespace(weight=weight, org_vocab_size=vocab_size, shard_indices=shard)

@@ -1,4 +1,4 @@
-"""The three numbers that shape a draft tree, resolved from flags and the drafter."""
+"""What shapes a draft tree and its verification, resolved from flags and the drafter."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from typing import Any
 MAX_BUDGET = 255
 MAX_TOPK = 64
 DEFAULT_TOPK = 8
+
+# How recurrent layers verify a tree: our stash of a few vectors a node, or SGLang's kernels with a
+# snapshot of the state after every node.
+RECURRENT_MODES = ("wy", "snapshot")
 
 FLAGS_ATTRIBUTE = "_ddtree_flags"
 
@@ -27,12 +31,14 @@ class TreeOptions:
         budget: nodes below the root, at most :data:`MAX_BUDGET`.
         topk: candidates kept per depth.
         spine: whether the drafter's top-1 chain comes first, before best-first growth.
+        recurrent: how recurrent layers verify a tree, one of :data:`RECURRENT_MODES`.
     """
 
     block_size: int
     budget: int
     topk: int = DEFAULT_TOPK
     spine: bool = True
+    recurrent: str = "wy"
 
     @property
     def verify_width(self) -> int:
@@ -80,7 +86,9 @@ def resolve_options(cfg: Any, block_size: int, max_topk: int) -> TreeOptions:
         raise DDTreeConfigError(
             f"--speculative-ddtree-topk must be between 1 and {max_topk}, got {topk}"
         )
-    return TreeOptions(block_size, budget, topk, flags.get("spine", True))
+    return TreeOptions(
+        block_size, budget, topk, flags.get("spine", True), flags.get("recurrent", "wy")
+    )
 
 
 def raw_input(cfg: Any) -> dict[str, Any]:

@@ -40,6 +40,8 @@ class Seam:
 
 
 _SRT = "sglang.srt"
+_GDN = f"{_SRT}.layers.attention.linear.gdn_backend.GDNAttnBackend"
+_CONFIGURATOR = f"{_SRT}.mem_cache.kv_cache_configurator"
 _DFLASH = f"{_SRT}.speculative.dflash_worker_v2.DFlashWorkerV2"
 
 SEAMS = (
@@ -147,6 +149,52 @@ SEAMS = (
         "commit the accepted path",
     ),
     Seam(
+        f"{_GDN}.forward_extend",
+        ("layer", "forward_batch", "mixed_qkv", "a", "b"),
+        "verify trees in recurrent layers",
+    ),
+    Seam(
+        f"{_SRT}.layers.radix_linear_attention.RadixLinearAttention.__init__",
+        ("num_k_heads", "num_v_heads", "head_k_dim", "head_v_dim", "conv_weights", "activation"),
+        "know a recurrent layer's shape and weights",
+    ),
+    Seam(
+        f"{_SRT}.mem_cache.memory_pool.HybridReqToTokenPool.mamba2_layer_cache",
+        ("layer_id",),
+        "read and commit recurrent states",
+    ),
+    Seam(
+        f"{_CONFIGURATOR}.KVCacheConfigurator._handle_max_mamba_cache",
+        ("total_rest_memory",),
+        "count the recurrent stash in the memory budget",
+    ),
+    Seam(
+        f"{_CONFIGURATOR}.KVCacheConfigurator._calculate_mamba_ratio",
+        (),
+        "count the state slots of a request",
+    ),
+    Seam(
+        f"{_CONFIGURATOR}._pd_prefill_skips_mamba_spec_state",
+        (),
+        "leave recurrent snapshots out",
+    ),
+    Seam(
+        f"{_SRT}.layers.attention.hybrid_linear_attn_backend.HybridLinearAttnBackend"
+        ".update_mamba_state_after_mtp_verify",
+        ("last_correct_step_indices", "mamba_track_indices", "mamba_steps_to_track", "model"),
+        "commit recurrent snapshots",
+    ),
+    Seam(
+        f"{_SRT}.runtime_context.mamba_track_grid",
+        ("tree_page",),
+        "checkpoint recurrent states for the prefix cache",
+    ),
+    Seam(
+        f"{_SRT}.utils.numa_utils.init_threads_binding",
+        ("numa_index", "world_size"),
+        "bind ranks to cores without a GPU",
+    ),
+    Seam(
         f"{_SRT}.managers.utils.GenerationBatchResult",
         ("accept_lens", "speculative_output_stride", "next_draft_input", "new_seq_lens"),
         "return a step's tokens",
@@ -165,6 +213,34 @@ SEAMS = (
         f"{_SRT}.mem_cache.allocation.get_last_loc_torch",
         ("req_to_token", "req_pool_indices_tensor", "prefix_lens_tensor"),
         "serve pages without a GPU",
+    ),
+    Seam(
+        f"{_GDN}.forward_decode",
+        ("layer", "forward_batch", "mixed_qkv", "a", "b"),
+        "serve recurrent layers without a GPU",
+    ),
+    Seam(
+        f"{_SRT}.model_executor.forward_batch_info.ForwardBatch.mamba_track_aligned_lens",
+        (),
+        "checkpoint a prefill's states without a GPU",
+    ),
+    Seam(
+        "sglang.kernels.ops.attention.fla.layernorm_gated.layernorm_fn",
+        ("x", "weight", "bias", "z", "eps", "group_size", "norm_before_gate", "is_rms_norm"),
+        "gate recurrent layers without a GPU",
+    ),
+    Seam(
+        "sglang.kernels.ops.elementwise.elementwise.fused_sigmoid_mul",
+        ("attn_output", "gate", "inplace", "quant"),
+        "gate attention layers without a GPU",
+    ),
+    *(
+        Seam(
+            f"sglang.kernels.ops.attention.triton_gdn_fused_proj.{name}",
+            ("mixed_qkvz", "mixed_ba", "num_heads_qk", "num_heads_v", "head_qk", "head_v"),
+            "split recurrent projections without a GPU",
+        )
+        for name in ("fused_qkvzba_split_reshape_cat_contiguous", "fused_qkvzba_split_reshape_cat")
     ),
     Seam(
         "sglang.kernels.ops.sampling.murmur_hash.murmur_hash32",

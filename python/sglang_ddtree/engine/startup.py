@@ -11,6 +11,7 @@ from sglang_ddtree.engine.options import (
     TreeOptions,
     resolve_options,
 )
+from sglang_ddtree.engine.recurrent.checks import recurrent_problems
 
 if TYPE_CHECKING:
     from sglang.srt.server_args import ServerArgs
@@ -56,12 +57,14 @@ def resolve(server_args: ServerArgs) -> None:
     # Each rank takes its own top-k of its shard of the vocabulary.
     max_topk = min(MAX_TOPK, target.vocab_size // cfg.tp_size)
     options = resolve_options(server_args, drafter.block_size, max_topk)
+    _stop_on(recurrent_problems(target, drafter, options, cfg))
     setattr(server_args, OPTIONS_ATTRIBUTE, options)
     declare_resolution(
         server_args,
         "ddtree",
         speculative_num_steps=1,
-        speculative_eagle_topk=1,
+        # Above 1, SGLang's recurrent kernels follow a tree's links instead of a chain.
+        speculative_eagle_topk=2 if options.recurrent == "snapshot" else 1,
         speculative_num_draft_tokens=options.window,
         speculative_draft_attention_backend=(
             cfg.speculative_draft_attention_backend or attention_backends_of(cfg)[1]

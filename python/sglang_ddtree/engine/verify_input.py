@@ -14,10 +14,13 @@ from sglang_ddtree.tree import DraftTree
 class TreeVerifyInput(DFlashVerifyInput):
     """``DFlashVerifyInput`` (srt/speculative/dflash_info.py:27@0.5.23) that carries a tree.
 
-    Backends of this project read ``tree``; SGLang's ``triton`` backend reads ``custom_mask``.
+    Backends of this project read ``tree``; SGLang's ``triton`` backend reads ``custom_mask``, its
+    recurrent kernels the links (first child and next sibling of each node, int32 ``[bs, N]``).
     """
 
     tree: DraftTree | None = None
+    retrieve_next_token: torch.Tensor | None = None
+    retrieve_next_sibling: torch.Tensor | None = None
 
 
 def flat_custom_mask(

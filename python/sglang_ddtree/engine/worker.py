@@ -19,7 +19,8 @@ from sglang.srt.speculative.draft_worker_common import make_draft_input_v2
 from sglang.srt.speculative.spec_tp_sync import SpecTpSyncSite
 from sglang.srt.speculative.spec_utils import draft_tp_context
 
-from sglang_ddtree.engine.draft import draft_block_batch
+from sglang_ddtree.engine import recurrent
+from sglang_ddtree.engine.draft import candidate_head, draft_block_batch
 from sglang_ddtree.engine.sampling import repeat_rows
 from sglang_ddtree.engine.startup import options_of
 from sglang_ddtree.engine.step import Step
@@ -55,12 +56,15 @@ class DDTreeWorker(DFlashWorkerV2):
         self.max_position = self.model_runner.model_config.context_len - 1
         target_model = self.model_runner.model
         self._backend_reads_tree = False
-        self.lm_head = unwrap_lora_layer(target_model.lm_head)
+        self._recurrent: recurrent.RecurrentLayers | None = None
+        self.lm_head = candidate_head(unwrap_lora_layer(target_model.lm_head))
         self.embed_tokens = unwrap_lora_layer(target_model.get_input_embeddings())
 
     def init_attention_backends(self) -> None:
         super().init_attention_backends()
+        self._recurrent = recurrent.attach(self.model_runner, self.options)
         backend = self.model_runner.attn_backend
+        backend = getattr(backend, "full_attn_backend", backend)
         self._backend_reads_tree = getattr(backend, "reads_tree", False)
         if self._target_tp_rank == 0:
             logger.info(
@@ -100,7 +104,7 @@ class DDTreeWorker(DFlashWorkerV2):
         tree = self._grow(step, candidates)
         logits, can_run_graph = self._verify(batch, step, tree)
         accepted = self._accept(batch.sampling_info, step, tree, logits)
-        return self._commit(step, accepted, logits, can_run_graph, on_publish)
+        return self._commit(batch, step, accepted, logits, can_run_graph, on_publish)
 
     def _open_step(self, batch: ScheduleBatch) -> Step:
         """Look up the slots that this step writes, all reserved by the scheduler beforehand."""
@@ -199,6 +203,8 @@ class DDTreeWorker(DFlashWorkerV2):
             kv_loc_cols=slice(0, width),
             tree=tree,
         )
+        if self._recurrent is not None:
+            self._recurrent.begin(verify_input)
         batch.out_cache_loc = step.slots[:, :width].reshape(-1)
         host_lens = batch.seq_lens_cpu, batch.seq_lens_sum
         batch.seq_lens_cpu, batch.seq_lens_sum = lens_cpu, int(lens_cpu.sum())
@@ -244,6 +250,7 @@ class DDTreeWorker(DFlashWorkerV2):
 
     def _commit(
         self,
+        batch: ScheduleBatch,
         step: Step,
         accepted: Acceptance,
         logits: LogitsProcessorOutput,
@@ -267,6 +274,8 @@ class DDTreeWorker(DFlashWorkerV2):
             self.target_worker.model_runner.token_to_kv_pool.move_kv_cache(
                 step.slots[:, :depth].reshape(-1), source.reshape(-1)
             )
+        if self._recurrent is not None:
+            self._recurrent.commit(batch, accepted, step.prefix_lens)
         hidden = logits.hidden_states.view(bs, self.options.verify_width, -1)
         hidden = hidden.gather(1, path[..., None].expand(-1, -1, hidden.shape[-1]))
         positions = step.prefix_lens[:, None] + self._block_pos_offsets[:depth]

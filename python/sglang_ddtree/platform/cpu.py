@@ -31,9 +31,13 @@ class TorchCpuPlatform(CpuDeviceMixin, SRTPlatform):
 
     def init_backend(self) -> None:
         """Install the torch replacements of Triton launches; called once in each worker."""
-        from sglang_ddtree.platform.hooks import ignore_streams_of_host_tensors
+        from sglang_ddtree.platform.hooks import (
+            ignore_streams_of_host_tensors,
+            leave_memory_pageable,
+        )
 
         ignore_streams_of_host_tensors()
+        leave_memory_pageable()
 
     def apply_server_args_defaults(self, server_args: Any) -> None:
         """Defaults of a machine without a GPU; an explicit flag wins where the CPU can honour it.
@@ -62,6 +66,10 @@ class TorchCpuPlatform(CpuDeviceMixin, SRTPlatform):
 
     def supports_speculative_draft_attention_backend(self, algorithm: str, backend: str) -> bool:
         return algorithm in _SPECULATIVE_ALGORITHMS and backend in (ATTENTION_BACKEND, "triton")
+
+    def support_mamba_cache_extra_buffer(self) -> bool:
+        # Prefill and decode copy states into the slots of the prefix cache, as on a GPU.
+        return True
 
     def get_kv_pool_cls(self, *, kind: KVPoolKind) -> type | None:
         from sglang_ddtree.platform.kv_pool import HostMHATokenToKVPool

@@ -75,6 +75,19 @@ def ignore_streams_of_host_tensors() -> None:
     torch.Tensor.record_stream = record_device_stream  # type: ignore[method-assign,assignment]
 
 
+def leave_memory_pageable() -> None:
+    """Make ``Tensor.pin_memory`` return the tensor itself: there is no device to copy to.
+
+    The scheduler pins the checkpoint mask of a hybrid model in every decode step
+    (srt/managers/schedule_batch.py:3826@0.5.23); torch raises where there is no accelerator.
+    """
+
+    def stay(self: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+        return self
+
+    torch.Tensor.pin_memory = stay  # type: ignore[method-assign,assignment]
+
+
 def keep_torch_matmul(runner: Any) -> None:
     """Leave matrix products to torch under ``--enable-deterministic-inference``.
 

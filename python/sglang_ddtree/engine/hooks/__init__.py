@@ -11,10 +11,22 @@ def register_all() -> None:
     from sglang_ddtree.engine.hooks import (
         cli_arguments,
         draft_embeddings,
+        recurrent_memory,
+        recurrent_snapshots,
+        recurrent_verify,
         request_checks,
         row_headroom,
         verify_mask,
     )
 
-    for module in (cli_arguments, draft_embeddings, request_checks, row_headroom, verify_mask):
+    for module in (
+        cli_arguments,
+        draft_embeddings,
+        recurrent_memory,
+        recurrent_snapshots,
+        recurrent_verify,
+        request_checks,
+        row_headroom,
+        verify_mask,
+    ):
         module.register()

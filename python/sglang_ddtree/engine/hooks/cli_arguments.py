@@ -13,7 +13,7 @@ from typing import Any
 
 from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
-from sglang_ddtree.engine.options import DEFAULT_TOPK, FLAGS_ATTRIBUTE, MAX_BUDGET
+from sglang_ddtree.engine.options import DEFAULT_TOPK, FLAGS_ATTRIBUTE, MAX_BUDGET, RECURRENT_MODES
 
 TARGET = "sglang.srt.server_args.ServerArgs"
 
@@ -41,6 +41,13 @@ def add_arguments(result: Any, parser: argparse.ArgumentParser) -> None:
         help="Keep the drafter's most likely chain in the tree, before best-first growth, so that "
         "a tree never accepts less than the chain.",
     )
+    group.add_argument(
+        "--speculative-ddtree-recurrent",
+        choices=RECURRENT_MODES,
+        default=RECURRENT_MODES[0],
+        help="How recurrent (GDN) layers verify a tree. wy: a stash of a few vectors a node. "
+        "snapshot: SGLang's Triton kernels, with a copy of the state after every node.",
+    )
 
 
 def keep_values(original: Any, cls: type, args: argparse.Namespace) -> Any:
@@ -50,6 +57,7 @@ def keep_values(original: Any, cls: type, args: argparse.Namespace) -> Any:
         "budget": getattr(args, "speculative_ddtree_budget", None),
         "topk": getattr(args, "speculative_ddtree_topk", None),
         "spine": getattr(args, "speculative_ddtree_spine", True),
+        "recurrent": getattr(args, "speculative_ddtree_recurrent", RECURRENT_MODES[0]),
     }
     setattr(server_args, FLAGS_ATTRIBUTE, flags)
     return server_args

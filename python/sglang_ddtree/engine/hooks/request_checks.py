@@ -25,6 +25,8 @@ def refuse_unsupported(error: str | None, req: Req, enable_overlap: bool) -> str
     features = unsupported_features(req)
     if not features:
         return None
+    # An aborted request still goes through one prefill, which would run the client's processor.
+    req.custom_logit_processor = None
     return (
         f"DDTREE does not support {', '.join(features)} yet; remove it from the request, or serve "
         "without --speculative-algorithm DDTREE."

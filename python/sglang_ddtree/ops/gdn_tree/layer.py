@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
@@ -39,6 +40,26 @@ class RecurrentLayer:
             raise ValueError(
                 f"conv_weights must be {list(expected)}, got {list(self.conv_weights.shape)}"
             )
+
+    @classmethod
+    def gdn(cls, module: Any) -> RecurrentLayer:
+        """The GDN layer that a module with `RadixLinearAttention`'s attributes describes
+        (srt/layers/radix_linear_attention.py:48 @0.5.23).
+        """
+        return cls(
+            RecurrentShape(
+                k_heads=module.num_k_heads,
+                v_heads=module.num_v_heads,
+                k_dim=module.head_k_dim,
+                v_dim=module.head_v_dim,
+                kernel_size=module.conv_weights.shape[1],
+            ),
+            conv_weights=module.conv_weights,
+            bias=module.bias,
+            activation=module.activation,
+            A_log=module.A_log,
+            dt_bias=module.dt_bias,
+        )
 
     def gates(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         """Log-decay and beta, see `gdn_gates` and `kda_gates`."""

@@ -32,6 +32,16 @@ class TreeRecurrenceMetadata:
         """Metadata of a batch of trees; `kernel_size` is K, 1 for layers without a convolution."""
         return cls(tree.ancestor_mask(), _taps(tree.parent, kernel_size))
 
+    @classmethod
+    def chain(
+        cls, bs: int, width: int, kernel_size: int, device: torch.device | str
+    ) -> TreeRecurrenceMetadata:
+        """Metadata of `bs` chains of `width` nodes: plain prefill, and for one node decoding."""
+        nodes = torch.arange(width, device=device)
+        ancestors = (nodes.unsqueeze(1) >= nodes).expand(bs, -1, -1)
+        taps = nodes.unsqueeze(1) + torch.arange(kernel_size, device=device)
+        return cls(ancestors, taps.expand(bs, -1, -1))
+
     @property
     def window_len(self) -> int:
         """K - 1, the number of inputs before a node that its convolution reads."""
