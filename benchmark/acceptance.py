@@ -4,8 +4,10 @@
 
 Real servers continue held-out prompts whose greedy continuation is new text (less than 30 % of its
 8-grams repeat). Beside them stands prompt look-up, which drafts as many tokens as the chain by
-copying: what a drafter must beat. Exits with 1 where, at temperature 0, a larger budget with the
-spine on or a tree against the chain gets fewer tokens per step.
+copying: what a drafter must beat. For a target with recurrent layers there is also what the fault
+costs that this project exists to prevent: siblings verified one after another. Exits with 1 where,
+at temperature 0, a larger budget with the spine on or a tree against the chain gets fewer tokens
+per step.
 """
 
 from __future__ import annotations
@@ -13,21 +15,25 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from common import plugins
 from common.arguments import integers, numbers, parser
 from common.equality import accept_length
 from common.ngrams import PromptLookup, repeated_share
+from common.plot import plot
 from common.server import Server, tree_flags
 from common.table import table
 
 MAX_REPEATED_SHARE = 0.3
 LOOKUP = "prompt look-up"
+FAULT = "siblings in sequence"
 # Budgets change where steps begin in the same text, so means of equal drafts differ a little.
 TOLERANCE = 0.01
 
@@ -54,6 +60,10 @@ def tree_name(budget: int, spine: bool) -> str:
     return f"budget {budget:>3}, {'spine' if spine else 'no spine'}"
 
 
+def fault_name(budget: int) -> str:
+    return f"budget {budget:>3}, {FAULT}"
+
+
 def parse_args() -> argparse.Namespace:
     made = parser(str(__doc__).splitlines()[0])
     made.add_argument("--prompts", type=int, default=76, help="held-out prompts to choose from")
@@ -64,6 +74,7 @@ def parse_args() -> argparse.Namespace:
     made.add_argument("--concurrency", type=int, default=8)
     made.add_argument("--topk", type=int, help="candidates per depth; default the server's")
     made.add_argument("--output", type=Path, help="write the figures as JSON")
+    made.add_argument("--plot", type=Path, help="draw tokens per step over the budget, as a PNG")
     return made.parse_args()
 
 
@@ -132,6 +143,16 @@ def measure_trees(args: argparse.Namespace, prompts: list[str], results: Results
                     record(results, tree_name(budget, spine), temperature, accept_length(answers))
 
 
+def measure_fault(args: argparse.Namespace, prompts: list[str], results: Results) -> None:
+    """The same trees with the fault, greedy."""
+    for budget in args.budgets:
+        with tempfile.TemporaryDirectory(prefix="ddtree-fault-") as folder:
+            env = plugins.announce(Path(folder), "common.sequential_fault")
+            with Server(args.pair.target, tree_flags(args.pair, budget), env) as server:
+                length = accept_length(generate(server, prompts, 0.0, args))
+        record(results, fault_name(budget), 0.0, length)
+
+
 def violations(results: Results, budgets: list[int], temperature: float) -> Iterator[str]:
     """Where more of ``budgets`` (ascending), or a tree for the chain, got fewer tokens a step."""
     measured = [(budget, results.tree(budget, temperature)) for budget in budgets]
@@ -169,12 +190,26 @@ def print_table(results: Results) -> None:
         row = [method]
         for temperature in temperatures:
             chain = results.tree(results.chain, temperature)
-            ratio = f" ({values[temperature] / chain:.2f}x)" if chain else ""
-            row.append(f"{values[temperature]:.3f}{ratio}")
+            value = values.get(temperature)
+            ratio = f" ({value / chain:.2f}x)" if chain and value else ""
+            row.append("-" if value is None else f"{value:.3f}{ratio}")
         rows.append(row)
     rows.append(["repeated 8-grams", *(f"{results.repeated[t]:.1%}" for t in temperatures)])
     columns = ["tokens per step (over chain)", *(f"T={t:g}" for t in temperatures)]
     print(f"\n{table(columns, rows)}\nThe chain is budget {results.chain} with the spine.\n")
+
+
+def curves(results: Results, budgets: list[int]) -> dict[str, list[float]]:
+    """Tokens per step at temperature 0 by budget, and with the fault where it was measured."""
+    names: dict[str, Callable[[int], str]] = {
+        "each node from its parent's state": lambda budget: tree_name(budget, spine=True),
+        f"the fault: {FAULT}": fault_name,
+    }
+    found = {
+        label: [results.tokens_per_step.get(name(budget), {}).get(0.0) for budget in budgets]
+        for label, name in names.items()
+    }
+    return {label: values for label, values in found.items() if None not in values}
 
 
 def main() -> int:
@@ -183,6 +218,8 @@ def main() -> int:
     args.budgets = sorted({*args.budgets, results.chain})
     prompts = choose_prompts(args, results)
     measure_trees(args, prompts, results)
+    if args.pair.is_hybrid and 0.0 in args.temperatures:
+        measure_fault(args, prompts, results)
     print_table(results)
     for name, value, wanted in targets(results):
         print(f"{'hit ' if value >= wanted else 'MISS'}  {name}: {value:.3f}, target {wanted:.3f}")
@@ -192,6 +229,8 @@ def main() -> int:
         failures += found if temperature == 0 else []
         for line in found:
             print(f"{'FAILED' if temperature == 0 else 'noise?'}  {line}")
+    if args.plot:
+        plot(args.plot, args.pair.name, args.budgets, curves(results, args.budgets))
     if args.output:
         args.output.write_text(json.dumps(vars(results), indent=1) + "\n")
     if not failures:

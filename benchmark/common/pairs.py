@@ -30,6 +30,12 @@ class Pair:
     def block_size(self) -> int:
         return json.loads((self.drafter / "config.json").read_text())["block_size"]
 
+    @property
+    def is_hybrid(self) -> bool:
+        """Whether the target has recurrent layers beside attention."""
+        config = json.loads((self.target / "config.json").read_text())
+        return "linear_attention" in config.get("layer_types", ())
+
     def prompts(self, count: int | None = None) -> list[dict[str, Any]]:
         """Held-out prompts: ``id``, ``kind``, ``prompt`` (rendered), ``messages`` for chats.
 

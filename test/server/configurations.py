@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
+from common import plugins
 from common.pairs import Pair
 from common.server import Server, tree_flags
 
@@ -75,7 +75,7 @@ class Servers:
         self._running: dict[str, Server] = {}
 
     def __enter__(self) -> Servers:
-        step_probe.install(Path(self._folder.name))
+        self._plugins = plugins.announce(Path(self._folder.name), "server.step_probe")
         return self
 
     def __exit__(
@@ -102,12 +102,6 @@ class Servers:
 
     def _start(self, name: str) -> Server:
         configuration = CONFIGURATIONS[name]
-        path = (self._folder.name, str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH"))
-        env = {
-            **STRICT,
-            **configuration.env,
-            **self.probe(name).env,
-            "PYTHONPATH": os.pathsep.join(filter(None, path)),
-        }
+        env = {**STRICT, **configuration.env, **self.probe(name).env, **self._plugins}
         server = Server(PAIR.target, (*COMMON, *configuration.flags), env)
         return server.__enter__()

@@ -1,9 +1,9 @@
 """Records what the host does in a decode step, from inside a server.
 
-Installed as an SGLang plugin of the servers under test, it does nothing until a test arms it. Then
-every torch operation of ``DDTreeWorker._decode`` that launches work is counted, except those of the
-two model forwards and of the attention backend, and whatever makes the host wait for a device is
-named.
+An SGLang plugin of the servers under test (see ``common/plugins.py``), it does nothing until a test
+arms it. Then every torch operation of ``DDTreeWorker._decode`` that launches work is counted,
+except those of the two model forwards and of the attention backend, and whatever makes the host
+wait for a device is named.
 
 On the CPU platform a tensor that lives on the host by design (``seq_lens_cpu``) and one that stands
 for a device's look alike. They are told apart by where they come from: host tensors are the
@@ -86,16 +86,6 @@ class Probe:
     def records(self) -> list[Record]:
         lines = self.file.with_suffix(".done").read_text().splitlines()
         return [Record(**json.loads(line)) for line in lines]
-
-
-def install(folder: Path) -> None:
-    """Make ``folder``, put on a server's ``PYTHONPATH``, announce :func:`register` to SGLang."""
-    info = folder / "step_probe-1.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: step-probe\nVersion: 1\n")
-    (info / "entry_points.txt").write_text(
-        "[sglang.srt.plugins]\nstep_probe = server.step_probe:register\n"
-    )
 
 
 def register() -> None:

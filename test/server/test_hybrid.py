@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,11 +9,11 @@ from typing import Any
 
 import pytest
 import requests
+from common import plugins
 from common.equality import accept_length
 from common.pairs import Pair, names
 from common.server import Server, tree_flags
 
-from server import sequential_fault
 from server.client import is_idle, load, stream, wait_until
 from server.configurations import COMMON, CONTEXT_LENGTH, PAGED, STRICT
 from server.oracle import Oracle
@@ -38,10 +37,8 @@ TREES = {
 FREE = {"max_new_tokens": 96, "ignore_eos": True}
 
 
-def server_of(*flags: str, plugins: Path | None = None) -> Server:
-    path = (plugins, Path(__file__).parents[1], os.environ.get("PYTHONPATH"))
-    env = {**STRICT, "PYTHONPATH": os.pathsep.join(str(p) for p in path if p)}
-    return Server(PAIR.target, (*COMMON, *flags), env)
+def server_of(*flags: str, **env: str) -> Server:
+    return Server(PAIR.target, (*COMMON, *flags), {**STRICT, **env})
 
 
 @pytest.fixture(scope="module")
@@ -212,8 +209,8 @@ def test_streams_end_as_answers_do(tree: Server, oracle: Oracle, texts: list[str
 BUDGETS = (7, 31, 127)
 
 
-def measured(budget: int, texts: list[str], plugins: Path | None = None) -> list[dict[str, Any]]:
-    with server_of(*tree_flags(PAIR, budget), plugins=plugins) as server:
+def measured(budget: int, texts: list[str], **env: str) -> list[dict[str, Any]]:
+    with server_of(*tree_flags(PAIR, budget), **env) as server:
         return server.generate_all(texts, concurrency=4, **FREE)
 
 
@@ -231,8 +228,8 @@ def test_the_leak_is_what_these_tests_detect(
     oracle: Oracle, texts: list[str], tmp_path: Path
 ) -> None:
     """Siblings one after another: other tokens, and less accepted with more budget."""
-    sequential_fault.install(tmp_path / "plugins")
-    few, many = (measured(budget, texts, tmp_path / "plugins") for budget in BUDGETS[::2])
+    env = plugins.announce(tmp_path, "common.sequential_fault")
+    few, many = (measured(budget, texts, **env) for budget in BUDGETS[::2])
     assert accept_length(many) < accept_length(few)
     assert any(
         answer["output_ids"] != oracle.tokens(text, 96)
