@@ -20,7 +20,10 @@ setup(
     package_dir={"": "python", KERNELS: "csrc"},
     packages=[*find_packages("python"), KERNELS, f"{KERNELS}.triton"],
     package_data={
-        "sglang_ddtree": [f"assets/**/*.{suffix}" for suffix in ASSETS],
+        "sglang_ddtree": [
+            *(f"assets/**/*.{suffix}" for suffix in ASSETS),
+            "cluster/configs/*.json",
+        ],
         KERNELS: ["*.cu", "include/ddtree/*.cuh"],
     },
     # SGLang brings several GB of CUDA kernels: whoever runs without a GPU installs it with
@@ -28,6 +31,8 @@ setup(
     install_requires=["torch"],
     extras_require={
         "sglang": ["sglang==0.5.23"],
+        # plan: GPUs and pictures; launch: processes and SGLang's router in front of replicas.
+        "cluster": ["matplotlib", "nvidia-ml-py", "psutil", "sglang-router"],
         "dev": ["clang-format", "hypothesis", "mypy", "pytest", "pytest-timeout", "ruff"],
     },
     entry_points={

@@ -1,9 +1,11 @@
-"""``sglang-ddtree``: look at an installation before serving with it."""
+"""``sglang-ddtree``: look at an installation, plan a machine with many GPUs, launch on it."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+
+from sglang_ddtree.cluster import launch_command, plan_command, probe_command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -16,7 +18,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         "something does not fit",
     )
     check.add_argument("--all", action="store_true", help="list seams that fit, too")
+    check.set_defaults(run=_check)
+    plan_command.add(commands)
+    launch_command.add(commands)
+    probe_command.add(commands)
     args = parser.parse_args(argv)
+    return args.run(args)
+
+
+def _check(args: argparse.Namespace) -> int:
     from sglang_ddtree.engine.check import report
 
     return report(show_all=args.all)

@@ -33,7 +33,7 @@ from sglang_ddtree.cluster.environment import (
     router_command,
     server_commands,
 )
-from sglang_ddtree.cluster.memory import RESERVE_BYTES, Load, memory_bill
+from sglang_ddtree.cluster.memory import WORKSPACE_BYTES, Load, memory_bill
 from sglang_ddtree.cluster.model_facts import KIMI_K2, MODELS, QWEN3_8B, QWEN36_27B
 from sglang_ddtree.cluster.plan import TIE, largest_batch
 from sglang_ddtree.cluster.reasons import reasons
@@ -90,7 +90,7 @@ def test_kimi_takes_all_eight_cards_over_pcie_ipc() -> None:
     assert set(refused) == {1, 2, 4}
     # 592.9 GB of sharded weights over four ranks and 1.8 on each: 150.1, against 102.6.
     assert refused[4] is not None
-    assert refused[4].startswith("weights 150.1 + KV ")
+    assert refused[4].startswith("weights 150.1 + latent KV ")
     assert refused[4].endswith("> 102.6 GB a card")
 
 
@@ -115,23 +115,26 @@ def test_refusal_says_how_many_requests_would_fit() -> None:
         plan_for("kimi-k2.6", concurrency=fitting + 1, context=65_536, tp=8)
 
 
-def test_snapshots_refuse_what_replay_fits() -> None:
+def test_snapshots_refuse_what_a_stash_fits() -> None:
     """33 nodes x 5 GB: one request's tree states at budget 32 are 4.98 GB, for 12 slots 60."""
     request = {"tp": 1, "replicas": 1, "concurrency": 11, "budget": 32}
     with pytest.raises(PlanRefused, match="tree states 61"):
-        plan_for("qwen3.6-27b", **request)
-    assert plan_for("qwen3.6-27b", recurrent_mode="replay", **request).chosen.tp == 1
+        plan_for("qwen3.6-27b", recurrent_mode="snapshot", **request)
+    assert plan_for("qwen3.6-27b", recurrent_mode="wy", **request).chosen.tp == 1
 
 
 def test_bill_of_a_dense_model_by_hand() -> None:
     bill = memory_bill(QWEN3_8B, 4, Load(batch=3, context=1000, budget=7))
-    rows = 1000 + 2 * 8
+    row = 36 * 2 * 2 * 128 * 2
     assert {item.label: item.amount for item in bill.items} == {
         "weights": 16_380_000_000 // 4,
-        "KV": 3 * rows * 36 * 2 * 2 * 128 * 2,
+        "KV": 3 * 1000 * row,
+        "tree rows": 3 * (2 * 8) * row,
         "drafter": 2_100_000_000 // 4,
-        "drafter KV": 3 * rows * 5 * 2 * 2 * 128 * 2,
-        "reserve": RESERVE_BYTES,
+        "drafter KV": 3 * (1000 + 2 * 8) * 5 * 2 * 2 * 128 * 2,
+        # Per node: fp32 logits of the vocabulary and five captured layers' hidden states.
+        "graphs": 3 * 8 * (4 * 151_936 + 5 * 2 * 4096),
+        "workspace": WORKSPACE_BYTES,
     }
 
 
@@ -373,7 +376,9 @@ def test_report_shows_machine_groups_reasons_and_alternatives() -> None:
         "Groups",
         "Why",
         "Memory of one rank",
+        "Memory by tensor-parallel size, GB a GPU",
         "Alternatives",
+        "Predicted tok/s, all replicas together",
         "Commands",
         "Left to you",
         "For root, reported and not applied",

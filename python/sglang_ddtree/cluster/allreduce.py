@@ -31,6 +31,10 @@ class Latency:
     high: float
     bound: bool = False
 
+    def scaled(self, factor: float) -> Latency:
+        """Every figure times `factor`."""
+        return Latency(self.low * factor, self.typical * factor, self.high * factor, self.bound)
+
 
 @dataclass(frozen=True)
 class AllReduceTable:

@@ -13,6 +13,7 @@ test/unit/test_cluster_cost.py: single figures within 20 %, most within 10 %.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -43,15 +44,32 @@ class Constants:
 
 
 @dataclass(frozen=True)
+class MeasuredStep:
+    """Milliseconds of one decode step of a model on `tp` ranks, as a probe measured it.
+
+    batch: requests at a time. budget: nodes under the root of each, 0 for plain decoding. context:
+    mean tokens of a request.
+    """
+
+    model: str
+    tp: int
+    batch: int
+    budget: int
+    context: int
+    ms: float
+
+
+@dataclass(frozen=True)
 class Figures:
-    """What a prediction rests on."""
+    """What a prediction rests on. steps: measured ones, to which predictions are scaled."""
 
     constants: Constants = field(default_factory=Constants)
     allreduce: AllReduceFigures = field(default_factory=AllReduceFigures)
+    steps: tuple[MeasuredStep, ...] = ()
     source: str = "published figures, one RTX PRO 6000 box or another"
 
     def with_probe(self, probe: Mapping[str, Any], source: str = "probe") -> Figures:
-        """These figures with a probe's: its ``allreduce`` tables and its ``constants``.
+        """These figures with a probe's: its ``allreduce`` tables, ``steps`` and ``constants``.
 
         Raises ValueError for an entry that is not of the form or a constant of another name.
         """
@@ -62,8 +80,23 @@ class Figures:
         return Figures(
             replace(self.constants, **given),
             self.allreduce.measured(read_tables(probe, source)),
+            tuple(_read_step(i, step, source) for i, step in enumerate(probe.get("steps", ()))),
             source,
         )
+
+
+def _read_step(index: int, entry: Mapping[str, Any], source: str) -> MeasuredStep:
+    try:
+        return MeasuredStep(
+            str(entry["model"]),
+            int(entry["tp"]),
+            int(entry["batch"]),
+            int(entry["budget"]),
+            int(entry["context"]),
+            float(entry["ms"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{source}: steps[{index}]: {error!r}") from error
 
 
 @dataclass(frozen=True)
@@ -91,6 +124,16 @@ class StepTime:
         """Step time with the slowest all-reduces of all tables."""
         return self._fixed + self.draft_reduces.high + self.verify_reduces.high
 
+    def scaled(self, factor: float) -> StepTime:
+        """Every part times `factor`."""
+        return StepTime(
+            self.draft * factor,
+            self.draft_reduces.scaled(factor),
+            self.verify * factor,
+            self.verify_reduces.scaled(factor),
+            self.host * factor,
+        )
+
     @property
     def _fixed(self) -> float:
         return self.draft + self.verify + self.host
@@ -108,8 +151,22 @@ class Placement:
 def step_time(
     model: ModelFacts, place: Placement, load: Load, figures: Figures | None = None
 ) -> StepTime:
-    """Step time of one replica. Raises LookupError without all-reduce figures for the group."""
+    """Step time of one replica, scaled to the measured steps of this model and size if there are.
+
+    Raises LookupError without all-reduce figures for the group.
+    """
     figures = figures or Figures()
+    predicted = _predicted_step(model, place, load, figures)
+    ratios = [
+        step.ms
+        / _predicted_step(model, place, Load(step.batch, step.context, step.budget), figures).total
+        for step in figures.steps
+        if (step.model, step.tp) == (model.name, place.tp)
+    ]
+    return predicted.scaled(statistics.median(ratios)) if ratios else predicted
+
+
+def _predicted_step(model: ModelFacts, place: Placement, load: Load, figures: Figures) -> StepTime:
     draft, draft_reduces = 0.0, Latency(0.0, 0.0, 0.0)
     if load.budget:
         draft = _draft_ms(model, place, load, figures.constants)
@@ -159,10 +216,10 @@ def _recurrent_s(model: ModelFacts, tp: int, load: Load, constants: Constants) -
     if model.recurrent is None:
         return 0.0
     moved = 2 * model.recurrent.state_bytes
-    if load.budget and load.recurrent_mode == "snapshots":
+    if load.budget and load.recurrent_mode == "snapshot":
         moved += 2 * load.nodes * model.recurrent.state_bytes
     elif load.budget:
-        moved += 2 * load.nodes * model.recurrent.stash_bytes
+        moved += 2 * load.nodes * model.recurrent.stash_bytes(1)
     return load.batch * moved / tp / constants.bandwidth
 
 
@@ -185,5 +242,4 @@ def _reduces(
         return Latency(0.0, 0.0, 0.0)
     size = nodes * load.batch * model.hidden * 2
     one = figures.allreduce.latency(place.transport, place.tp, place.crosses, size)
-    scale = count / 1e3
-    return Latency(one.low * scale, one.typical * scale, one.high * scale, one.bound)
+    return one.scaled(count / 1e3)

@@ -101,14 +101,27 @@ def server_commands(plan: Plan, endpoints: Endpoints | None = None) -> tuple[Com
 
 def router_command(plan: Plan, endpoints: Endpoints | None = None) -> Command | None:
     """SGLang's router in front of several replicas, by prefix cache; None for a single one."""
-    endpoints = endpoints or Endpoints()
-    replicas = len(plan.chosen.groups)
+    argv = router_argv(endpoints or Endpoints(), len(plan.chosen.groups))
+    return None if argv is None else Command(argv)
+
+
+def router_argv(endpoints: Endpoints, replicas: int) -> tuple[str, ...] | None:
+    """The router's command line; None where there is nothing to route between.
+
+    SGLang 0.5.23 keeps its router in a package of its own, ``sglang-router``.
+    """
     if replicas == 1:
         return None
-    urls = [f"http://{endpoints.host}:{_port(plan, endpoints, i)}" for i in range(replicas)]
+    ports = [replica_port(endpoints, replicas, i) for i in range(replicas)]
+    urls = [f"http://{endpoints.host}:{port}" for port in ports]
     argv = ["python", "-m", "sglang_router.launch_router", "--worker-urls", *urls]
     argv += ["--policy", "cache_aware", "--host", endpoints.host, "--port", str(endpoints.port)]
-    return Command(tuple(argv))
+    return tuple(argv)
+
+
+def replica_port(endpoints: Endpoints, replicas: int, replica: int) -> int:
+    """The first port is the user's door: the router's, or that of a single server."""
+    return endpoints.port if replicas == 1 else endpoints.port + 1 + replica
 
 
 def group_settings(plan: Plan, group: DeviceGroup, nodes: int = 1) -> tuple[Setting, ...]:
@@ -223,6 +236,8 @@ def _server(
         draft_path = endpoints.draft_path or model.drafter.repository or DRAFTER_PATH
         argv += ["--speculative-draft-model-path", draft_path]
         argv += ["--speculative-ddtree-budget", str(plan.budget)]
+        if model.recurrent is not None and load.recurrent_mode != "wy":
+            argv += ["--speculative-ddtree-recurrent", load.recurrent_mode]
     argv += ["--tp-size", str(group.tp * endpoints.nodes)]
     nodes = [_node(plan, gpu) for gpu in group.gpus]
     if all(numa_node is not None for numa_node in nodes):
@@ -233,13 +248,9 @@ def _server(
     if endpoints.nodes > 1:
         argv += ["--nnodes", str(endpoints.nodes), "--node-rank", str(node)]
         argv += ["--dist-init-addr", str(endpoints.dist_init_addr)]
-    argv += ["--host", endpoints.host, "--port", str(_port(plan, endpoints, replica))]
+    port = replica_port(endpoints, len(plan.chosen.groups), replica)
+    argv += ["--host", endpoints.host, "--port", str(port)]
     return Command(tuple(argv), group_settings(plan, group, endpoints.nodes))
-
-
-def _port(plan: Plan, endpoints: Endpoints, replica: int) -> int:
-    """The first port is the user's door: the router's, or that of a single server."""
-    return endpoints.port if len(plan.chosen.groups) == 1 else endpoints.port + 1 + replica
 
 
 def _node(plan: Plan, gpu: int) -> int | None:

@@ -54,17 +54,29 @@ class Recurrent:
         channels = 2 * self.key_heads * self.key_dim + self.value_heads * self.value_dim
         return self.layers * (state + channels * (self.conv_kernel - 1) * 2)
 
-    @property
-    def stash_bytes(self) -> int:
-        """One node's key, corrected value and path decay of all layers, fp32 but for the key."""
-        keys = self.key_heads * self.key_dim * 2
-        return self.layers * (keys + self.value_heads * (self.value_dim + 1) * 4)
+    def stash_bytes(self, tp: int) -> int:
+        """One node's stash of all layers on one rank, as `Stash` lays it out for a 16-bit model."""
+        # Imported here: torch takes longer than everything else that a plan does.
+        import torch
+
+        from sglang_ddtree.ops.gdn_tree.stash import RecurrentShape, Stash
+
+        shape = RecurrentShape(
+            k_heads=self.key_heads // tp,
+            v_heads=self.value_heads // tp,
+            k_dim=self.key_dim,
+            v_dim=self.value_dim,
+            kernel_size=self.conv_kernel,
+        )
+        return Stash.allocate(
+            shape, (self.layers, 1, 1), dtype=torch.bfloat16, device="meta"
+        ).nbytes
 
 
 @dataclass(frozen=True)
 class DrafterFacts:
     """A DFlash drafter; embedding and head are the target's. repository: None without a public
-    one."""
+    one. captured: layers of the target whose hidden states it reads."""
 
     repository: str | None
     block: int
@@ -72,6 +84,7 @@ class DrafterFacts:
     kv_heads: int
     head_dim: int
     weight_bytes: int
+    captured: int
 
     def kv_row_bytes(self, tp: int) -> int:
         """Bytes of one token on one rank, 16-bit keys and values of all layers."""
@@ -110,6 +123,11 @@ class ModelFacts:
     sources: Mapping[str, str] = field(default_factory=dict)
     uncertain: tuple[str, ...] = ()
     server_arguments: tuple[str, ...] = ()
+
+    @property
+    def vocabulary(self) -> int:
+        """Entries of the output projection, whose elements have 16 bits."""
+        return self.head_bytes // (2 * self.hidden)
 
     @property
     def latent(self) -> bool:

@@ -30,7 +30,8 @@ class Request:
     concurrency: requests at a time, over all replicas. context: tokens of each. budget: nodes
     under the root, the drafter's block - 1 by default, 0 for plain decoding. tp, replicas: fixed
     by the user, or chosen. transport: `allreduce` name, or chosen. deterministic: whether servers
-    run with deterministic inference. curve: tokens a step, by default the target's own.
+    run with deterministic inference. curve: tokens a step, by default the target's own. nodes:
+    machines that one replica spans; `tp` counts the GPUs of one of them.
     """
 
     concurrency: int = 8
@@ -39,13 +40,14 @@ class Request:
     tp: int | None = None
     replicas: int | None = None
     transport: str | None = None
-    recurrent_mode: RecurrentMode = "snapshots"
+    recurrent_mode: RecurrentMode = "wy"
     kv_element_bytes: int = 2
     deterministic: bool = False
     curve: AcceptanceCurve | None = None
+    nodes: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("concurrency", "context", "tp", "replicas"):
+        for name in ("concurrency", "context", "tp", "replicas", "nodes"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be positive, got {value}")
@@ -57,6 +59,7 @@ class Request:
 class Option:
     """One way to use the machine; `refusal` says why it is none, `step` is None without figures.
 
+    tp: ranks on each of `nodes` machines.
     tokens_per_second: over all replicas, at the planned concurrency.
     """
 
@@ -70,6 +73,7 @@ class Option:
     tokens_per_second: float = 0.0
     refusal: str | None = None
     unknown: str | None = None
+    nodes: int = 1
 
     @property
     def straddling(self) -> int:
@@ -79,7 +83,8 @@ class Option:
     @property
     def label(self) -> str:
         """Such as ``2 x TP4``."""
-        return f"{self.replicas} x TP{self.tp}"
+        label = f"{self.replicas} x TP{self.tp * self.nodes}"
+        return label if self.nodes == 1 else f"{label} over {self.nodes} machines"
 
 
 @dataclass(frozen=True)
@@ -173,9 +178,22 @@ def _shapes(topology: Topology, request: Request) -> list[tuple[int, int]]:
     """Tensor-parallel sizes with the replicas to try: as many as fit and have a request each."""
     available = len(topology.gpus)
     sizes = (request.tp,) if request.tp else [tp for tp in TP_SIZES if tp <= available]
+    if request.nodes > 1:
+        return [(tp, 1) for tp in sizes]
     return [
         (tp, request.replicas or max(1, min(available // tp, request.concurrency))) for tp in sizes
     ]
+
+
+def request_load(model: ModelFacts, request: Request, replicas: int) -> Load:
+    """What each of `replicas` servers has to hold."""
+    return Load(
+        batch=-(-request.concurrency // replicas),
+        context=request.context,
+        budget=resolved_budget(model, request),
+        recurrent_mode=request.recurrent_mode,
+        kv_element_bytes=request.kv_element_bytes,
+    )
 
 
 def _evaluate(
@@ -186,26 +204,20 @@ def _evaluate(
     tp: int,
     replicas: int,
 ) -> Option:
-    option = Option(tp, replicas)
-    obstacle = model.tp_obstacle(tp)
+    option, ranks = Option(tp, replicas, nodes=request.nodes), tp * request.nodes
+    obstacle = model.tp_obstacle(ranks)
     if obstacle is not None:
         return replace(option, refusal=obstacle)
     try:
         groups = form_groups(topology, tp, replicas)
     except ValueError as error:
         return replace(option, refusal=str(error))
-    load = Load(
-        batch=-(-request.concurrency // replicas),
-        context=request.context,
-        budget=resolved_budget(model, request),
-        recurrent_mode=request.recurrent_mode,
-        kv_element_bytes=request.kv_element_bytes,
-    )
-    bill = memory_bill(model, tp, load)
+    load = request_load(model, request, replicas)
+    bill = memory_bill(model, ranks, load)
     option = replace(option, groups=groups, load=load, bill=bill)
     card = min(topology.gpu(gpu).memory_bytes or 0 for group in groups for gpu in group.gpus)
     if bill.total > card:
-        fitting = largest_batch(model, tp, load, card)
+        fitting = largest_batch(model, ranks, load, card)
         advice = f"; {fitting} requests a replica would fit" if fitting else ""
         return replace(option, refusal=bill.explain(card) + advice)
     return _predict(option, topology, model, request, figures)
@@ -230,10 +242,13 @@ def _predict(
     assert option.load is not None
     curve = request.curve or default_curve(model)
     slow = max(option.groups, key=lambda group: group.straddles)
-    transport = request.transport or default_transport(
-        topology, slow.gpus, model, request.deterministic
+    transport = request.transport or (
+        NCCL
+        if option.nodes > 1
+        else default_transport(topology, slow.gpus, model, request.deterministic)
     )
-    place = Placement(option.tp, slow.straddles, transport)
+    ranks = option.tp * option.nodes
+    place = Placement(ranks, slow.straddles or option.nodes > 1, transport)
     try:
         step = step_time(model, place, option.load, figures)
     except LookupError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from sglang_ddtree.cluster.cores import format_cores
@@ -13,7 +14,9 @@ from sglang_ddtree.cluster.environment import (
     router_command,
     server_commands,
 )
+from sglang_ddtree.cluster.memory_table import memory_rows
 from sglang_ddtree.cluster.plan import Option, Plan
+from sglang_ddtree.cluster.prediction import predict
 from sglang_ddtree.cluster.reasons import reasons
 from sglang_ddtree.cluster.topology import Topology
 
@@ -21,6 +24,8 @@ from sglang_ddtree.cluster.topology import Topology
 def to_json(plan: Plan, endpoints: Endpoints | None = None) -> dict[str, Any]:
     """The plan as JSON values; sizes in bytes, times in milliseconds."""
     router = router_command(plan, endpoints)
+    card = min(gpu.memory_bytes or 0 for gpu in plan.topology.gpus)
+    assert plan.chosen.load is not None
     return {
         "version": 1,
         "model": plan.model.name,
@@ -37,6 +42,8 @@ def to_json(plan: Plan, endpoints: Endpoints | None = None) -> dict[str, Any]:
         "topology": _topology_json(plan.topology),
         "chosen": _option_json(plan.chosen),
         "options": [_option_json(option) for option in plan.options],
+        "memory": memory_rows(plan.model, plan.chosen.load, card),
+        "predictions": [asdict(prediction) for prediction in predict(plan)],
         "reasons": list(reasons(plan)),
         "servers": [_command_json(command) for command in server_commands(plan, endpoints)],
         "router": None if router is None else _command_json(router),

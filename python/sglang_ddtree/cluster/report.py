@@ -12,7 +12,9 @@ from sglang_ddtree.cluster.environment import (
     server_commands,
 )
 from sglang_ddtree.cluster.memory import gb
+from sglang_ddtree.cluster.memory_table import memory_table
 from sglang_ddtree.cluster.plan import Option, Plan
+from sglang_ddtree.cluster.prediction import prediction_table
 from sglang_ddtree.cluster.reasons import reasons
 from sglang_ddtree.cluster.topology import Domain, Topology
 
@@ -26,7 +28,9 @@ def plan_report(plan: Plan, endpoints: Endpoints | None = None) -> str:
         ("Groups", _groups(plan)),
         ("Why", [*reasons(plan), *_assumptions(plan)]),
         ("Memory of one rank", _memory(plan.chosen)),
+        ("Memory by tensor-parallel size, GB a GPU", _memory_by_size(plan)),
         ("Alternatives", _alternatives(plan)),
+        ("Predicted tok/s, all replicas together", prediction_table(plan)),
         ("Commands", _commands(plan, endpoints)),
         ("Left to you", list(hints(plan, endpoints))),
         ("For root, reported and not applied", _tuning(plan)),
@@ -122,6 +126,15 @@ def _memory(option: Option) -> list[str]:
         f"{item.label:<12} {gb(item.amount):>7} GB  {item.arithmetic}" for item in option.bill.items
     ]
     return [*lines, f"{'total':<12} {gb(option.bill.total):>7} GB"]
+
+
+def _memory_by_size(plan: Plan) -> list[str]:
+    """For hybrid targets, where the way of verifying decides what fits; at the chosen load."""
+    if plan.model.recurrent is None or plan.chosen.load is None:
+        return []
+    card = min(gpu.memory_bytes or 0 for gpu in plan.topology.gpus)
+    lines = [f"{plan.chosen.load.batch} requests a replica"]
+    return [*lines, *memory_table(plan.model, plan.chosen.load, card)]
 
 
 def _alternatives(plan: Plan) -> list[str]:

@@ -1,0 +1,66 @@
+"""Predicted tokens a second of every option, by budget and by concurrency."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from sglang_ddtree.cluster.plan import Plan, PlanRefused, make_plan
+
+BUDGETS = (0, 7, 15, 31, 63, 127)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """tokens_per_second: over all replicas; None where the option does not fit the load, or has no
+    all-reduce figures."""
+
+    tp: int
+    concurrency: int
+    budget: int
+    tokens_per_second: float | None
+
+
+def predict(plan: Plan, concurrencies: tuple[int, ...] | None = None) -> list[Prediction]:
+    """For every tensor-parallel size of the plan, as many replicas as the load has use for.
+
+    concurrencies: 1 and that of the plan by default.
+    """
+    concurrencies = concurrencies or tuple(sorted({1, plan.request.concurrency}))
+    budgets = sorted({*BUDGETS, plan.budget}) if plan.model.drafter.layers else [0]
+    return [
+        Prediction(tp, concurrency, budget, rates.get(tp))
+        for concurrency in concurrencies
+        for budget in budgets
+        for rates in [_rates(plan, concurrency, budget)]
+        for tp in dict.fromkeys(option.tp for option in plan.options)
+    ]
+
+
+def _rates(plan: Plan, concurrency: int, budget: int) -> dict[int, float]:
+    request = replace(plan.request, concurrency=concurrency, budget=budget, replicas=None)
+    try:
+        options = make_plan(plan.topology, plan.model, request, plan.figures).options
+    except PlanRefused:
+        return {}
+    return {option.tp: option.tokens_per_second for option in options if option.step is not None}
+
+
+def prediction_table(plan: Plan) -> list[str]:
+    """Tokens a second: a row for each concurrency and size, a column for each budget."""
+    cells = predict(plan)
+    budgets = list(dict.fromkeys(cell.budget for cell in cells))
+    lines = [f"{'':24}" + "".join(f"{f'budget {b}' if b else 'plain':>12}" for b in budgets)]
+    rows = dict.fromkeys((cell.concurrency, cell.tp) for cell in cells)
+    for concurrency, tp in rows:
+        row = [cell for cell in cells if (cell.concurrency, cell.tp) == (concurrency, tp)]
+        if all(cell.tokens_per_second is None for cell in row):
+            continue
+        load = "1 request" if concurrency == 1 else f"{concurrency} requests"
+        lines.append(
+            f"{load + f', TP{tp}':24}"
+            + "".join(
+                f"{'-' if c.tokens_per_second is None else f'{c.tokens_per_second:.0f}':>12}"
+                for c in row
+            )
+        )
+    return lines if len(lines) > 1 else []
