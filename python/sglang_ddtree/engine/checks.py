@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sglang_ddtree.drafter.checkpoint import coverage_problems
-from sglang_ddtree.engine.recurrent.checks import architecture_problem
+from sglang_ddtree.engine import mla
+from sglang_ddtree.engine.recurrent.checks import (
+    architecture_problem as recurrent_architecture_problem,
+)
 
 if TYPE_CHECKING:
     from sglang.srt.configs.model_config import ModelConfig
@@ -88,10 +91,7 @@ def server_problems(cfg: Any) -> list[str]:
     backends = dict.fromkeys((*attention_backends_of(cfg), cfg.speculative_draft_attention_backend))
     for backend in backends:
         if backend is not None and backend not in TREE_BACKENDS:
-            problems.append(
-                f"attention backend {backend!r} would verify a tree as a chain: use "
-                "--attention-backend triton (torch_tree without a GPU)"
-            )
+            problems.append(mla.backend_problem(backend))
     return problems
 
 
@@ -143,14 +143,8 @@ def model_problems(target: ModelConfig, drafter: Drafter, cfg: Any) -> list[str]
 
 
 def _target_problems(target: ModelConfig) -> list[str]:
-    from sglang.srt.configs.model_config import AttentionArch
-
-    architecture = target.hf_config.architectures[0]
-    if (problem := architecture_problem(target)) is not None:
-        return [problem]
-    if target.attention_arch == AttentionArch.MLA:
-        return [f"{architecture} keeps a latent (MLA) cache, whose trees are not verified yet"]
-    return []
+    problem = recurrent_architecture_problem(target) or mla.architecture_problem(target)
+    return [] if problem is None else [problem]
 
 
 def _head_problems(dflash: DFlashDraftConfig) -> list[str]:
