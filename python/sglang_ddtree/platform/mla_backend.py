@@ -47,8 +47,8 @@ class TorchTreeMLABackend(TorchTreeAttnBackend):
         self._check(layer)
         if save_kv_cache and k is not None:
             loc = KVWriteLoc(forward_batch.out_cache_loc, None)
-            self.kv_pool.set_kv_buffer(layer, loc, k, v)
-        cache = self.kv_pool.get_key_buffer(layer.layer_id)
+            self.token_to_kv_pool.set_kv_buffer(layer, loc, k, v)
+        cache = self.token_to_kv_pool.get_key_buffer(layer.layer_id)
         q = q.view(-1, layer.tp_q_head_num, layer.qk_head_dim)
         shape = {"value_dim": layer.v_head_dim, "scale": layer.scaling}
         if isinstance(self._plan, NodePlan):
