@@ -4,6 +4,7 @@ import triton
 import triton.language as tl
 
 LOG_ZERO = tl.constexpr(-1e4)  # zero after exp, yet finite
+PRECISION = tl.constexpr("tf32x3")  # float32 accuracy on tensor cores: three products of parts
 
 
 @triton.jit
@@ -217,8 +218,8 @@ def verify_kernel(
         on_path = ancestor_bits(ancestors_ptr, node, live, every, WORDS)
         path_decay = tl.where(on_path, log_decay, 0.0)
         from_root = tl.exp(tl.sum(path_decay, 1))[:, None]
-        out = from_root * tl.dot(q, tl.trans(state), input_precision="ieee")
-        u = v - from_root * tl.dot(k, tl.trans(state), input_precision="ieee")
+        out = from_root * tl.dot(q, tl.trans(state), input_precision=PRECISION)
+        u = v - from_root * tl.dot(k, tl.trans(state), input_precision=PRECISION)
         for before in range(0, start, BLOCK_NODES):
             other = before + local
             other_live = other < NODES
@@ -229,7 +230,7 @@ def verify_kernel(
                 )
             )  # fmt: skip
             later = (every[:, None] > other).to(tl.float32)
-            decay = tl.exp(tl.dot(path_decay, later, input_precision="ieee"))
+            decay = tl.exp(tl.dot(path_decay, later, input_precision=PRECISION))
             decay = tl.where(ancestor_bits(ancestors_ptr, node, live, other, WORDS), decay, 0.0)
             other_u = tl.load(
                 updates_ptr
@@ -238,23 +239,23 @@ def verify_kernel(
                 mask=other_live[:, None],
                 other=0.0,
             )
-            products = decay * tl.dot(k, tl.trans(other_k), input_precision="ieee")
-            u -= tl.dot(products, other_u, input_precision="ieee")
-            products = decay * tl.dot(q, tl.trans(other_k), input_precision="ieee")
-            out += tl.dot(products, other_u, input_precision="ieee")
+            products = decay * tl.dot(k, tl.trans(other_k), input_precision=PRECISION)
+            u -= tl.dot(products, other_u, input_precision=PRECISION)
+            products = decay * tl.dot(q, tl.trans(other_k), input_precision=PRECISION)
+            out += tl.dot(products, other_u, input_precision=PRECISION)
 
         later = (every[:, None] > node).to(tl.float32)
-        decay = tl.exp(tl.dot(path_decay, later, input_precision="ieee"))
+        decay = tl.exp(tl.dot(path_decay, later, input_precision=PRECISION))
         decay = tl.where(ancestor_bits(ancestors_ptr, node, live, node, WORDS), decay, 0.0)
         system = tl.where(local[:, None] > local, decay, 0.0) * beta[:, None]
-        system *= tl.dot(k, tl.trans(k), input_precision="ieee")
+        system *= tl.dot(k, tl.trans(k), input_precision=PRECISION)
         u *= beta[:, None]
         for i in range(BLOCK_NODES - 1):
             row = tl.sum(tl.where(local[:, None] == i, u, 0.0), 0)
             column = tl.sum(tl.where(local == i, system, 0.0), 1)
             u -= column[:, None] * row
-        products = decay * tl.dot(q, tl.trans(k), input_precision="ieee")
-        out += tl.dot(products, u, input_precision="ieee")
+        products = decay * tl.dot(q, tl.trans(k), input_precision=PRECISION)
+        out += tl.dot(products, u, input_precision=PRECISION)
 
         at = ((stored * V_HEADS + head) * V_DIM)[:, None] + v_dim
         tl.store(updates_ptr + at, u, mask=live[:, None])
@@ -348,8 +349,10 @@ def commit_kernel(
         state *= tl.exp(tl.sum(log_decay, 0))
         for start in range(0, leaf + 1, BLOCK_NODES):
             node = start + tl.arange(0, BLOCK_NODES)
-            word = tl.load(ancestors_ptr + leaf * WORDS + node // 64, mask=node <= leaf, other=0)
-            live = ((word >> (node % 64)) & 1) != 0
+            block_word = tl.load(
+                ancestors_ptr + leaf * WORDS + node // 64, mask=node <= leaf, other=0
+            )
+            live = ((block_word >> (node % 64)) & 1) != 0
             since = tl.sum(tl.where(every > node[:, None], log_decay, 0.0), 1)
             k = tl.load(
                 keys_ptr + ((first + node) * K_HEADS + k_head)[:, None] * K_DIM + k_dim,
@@ -361,7 +364,7 @@ def commit_kernel(
                 mask=live[:, None],
                 other=0.0,
             )
-            state += tl.dot(tl.trans(u), k * tl.exp(since)[:, None], input_precision="ieee")
+            state += tl.dot(tl.trans(u), k * tl.exp(since)[:, None], input_precision=PRECISION)
         tl.store(state_ptr + target * state_stride + at, state.to(state_ptr.dtype.element_ty))
 
         inputs_ptr += first * CHANNELS

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from kernels.tree_cases import Paged, make_tree, paged_case, poisoned
-from sglang_ddtree.ops.tree_attention import attend, tree_attention
+from sglang_ddtree.ops.tree_attention import tree_attention
+from sglang_ddtree.ops.tree_attention.latent import latent_tree_attention
 from sglang_ddtree.ops.tree_attention.paged import PagedTree, SplitWorkspace, choose_splits
 from sglang_ddtree.ops.tree_attention.triton import (
     mla_tree_attention_triton,
@@ -168,9 +169,8 @@ def test_mla_reads_values_from_the_latent_rows(
         out=out,
         lse=lse,
     )
-    rows = cache.float()[case.metadata.slots].masked_fill(~case.metadata.live[:, :, None, None], 0)
-    expected, expected_lse = attend(
-        q.float(), rows * 0.5, rows[..., :latent] * 0.5, case.metadata.visible(), scale=0.1
+    expected, expected_lse = latent_tree_attention(
+        q.float(), cache.float() * 0.5, case.metadata, value_dim=latent, scale=0.1
     )
     tolerance = 2e-5 if exact else 2e-2
     torch.testing.assert_close(out.cpu().float(), expected, rtol=0, atol=tolerance)

@@ -2,45 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 import triton
 from torch import Tensor
 
 from sglang_ddtree._kernels.triton.gated_delta import commit_kernel, verify_kernel
 from sglang_ddtree.ops.gdn_tree.layer import RecurrentLayer
+from sglang_ddtree.ops.gdn_tree.paths import TreePaths, check_pools
 from sglang_ddtree.ops.gdn_tree.stash import RecurrentShape, Stash
 from sglang_ddtree.tree.topology import num_words
 
 BLOCK_NODES = 16
-
-
-@dataclass(frozen=True, eq=False)
-class TreePaths:
-    """The paths of one step's trees as the kernels read them, in static buffers.
-
-    parent: int32 [bs, N], -1 at the root and at padding. ancestors: int64 [bs, N, ceil(N / 64)];
-    both as in `DraftTree`. Raises ValueError on another dtype, shape or memory layout.
-    """
-
-    parent: Tensor
-    ancestors: Tensor
-
-    def __post_init__(self) -> None:
-        bs, nodes = self.parent.shape
-        expected = (bs, nodes, num_words(nodes))
-        if self.parent.dtype != torch.int32 or self.ancestors.dtype != torch.int64:
-            raise ValueError(
-                f"parent and ancestors must be int32 and int64, got {self.parent.dtype} and "
-                f"{self.ancestors.dtype}"
-            )
-        if self.ancestors.shape != expected:
-            raise ValueError(
-                f"ancestors must be {list(expected)}, got {list(self.ancestors.shape)}"
-            )
-        if not (self.parent.is_contiguous() and self.ancestors.is_contiguous()):
-            raise ValueError("parent and ancestors must be contiguous")
 
 
 def verify_triton(
@@ -72,7 +44,7 @@ def verify_triton(
             f"mixed_qkv is {list(mixed_qkv.shape)}, the paths {list(paths.parent.shape)} and the "
             f"slots {list(slots.shape)}"
         )
-    _check_pools(states, windows, shape)
+    check_pools(states, windows, shape)
     _check_stash(stash)
     if any(x.stride(-1) != 1 for x in (mixed_qkv, a, b)) or not layer.conv_weights.is_contiguous():
         raise ValueError("mixed_qkv, a, b and conv_weights must be consecutive at the end")
@@ -135,7 +107,7 @@ def commit_triton(
     Raises ValueError as `verify_triton`.
     """
     check_shape(shape)
-    _check_pools(states[0], windows[0], shape)
+    check_pools(states[0], windows[0], shape)
     _check_stash(stash)
     bs, nodes = paths.parent.shape
     layers, requests = stash.keys.shape[:2]
@@ -177,16 +149,6 @@ def check_shape(shape: RecurrentShape) -> None:
         raise ValueError("a decay a channel (KDA) has no kernel yet: use the torch reference")
     if any(x & (x - 1) or x < 16 for x in widths.values()):
         raise ValueError(f"k_dim and v_dim must be powers of two from 16 on, got {widths}")
-
-
-def _check_pools(states: Tensor, windows: Tensor, shape: RecurrentShape) -> None:
-    expected = {
-        "states": (states, (shape.v_heads, shape.v_dim, shape.k_dim)),
-        "windows": (windows, (shape.channels, shape.kernel_size - 1)),
-    }
-    for name, (pool, row) in expected.items():
-        if pool.shape[1:] != row or not pool[0].is_contiguous():
-            raise ValueError(f"{name} must hold contiguous {list(row)}, got {list(pool.shape)}")
 
 
 def _check_stash(stash: Stash) -> None:
