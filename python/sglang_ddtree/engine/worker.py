@@ -21,6 +21,7 @@ from sglang.srt.speculative.spec_utils import draft_tp_context
 
 from sglang_ddtree.engine import recurrent
 from sglang_ddtree.engine.draft import candidate_head, draft_block_batch
+from sglang_ddtree.engine.rank_check import check_ranks
 from sglang_ddtree.engine.sampling import repeat_rows
 from sglang_ddtree.engine.startup import options_of
 from sglang_ddtree.engine.step import Step
@@ -104,6 +105,7 @@ class DDTreeWorker(DFlashWorkerV2):
         tree = self._grow(step, candidates)
         logits, can_run_graph = self._verify(batch, step, tree)
         accepted = self._accept(batch.sampling_info, step, tree, logits)
+        check_ranks(step, tree, accepted)
         return self._commit(batch, step, accepted, logits, can_run_graph, on_publish)
 
     def _open_step(self, batch: ScheduleBatch) -> Step:
