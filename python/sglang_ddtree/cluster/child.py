@@ -17,7 +17,8 @@ import psutil
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
-_SCHEDULER = re.compile(r"sglang::scheduler\S*?(?:_TP(\d+))?(?:_|\s|$)")
+_SCHEDULER = "sglang::scheduler"  # then its ranks, such as _PP0_TP1
+_TP_RANK = re.compile(r"_TP(\d+)")
 
 
 class Child:
@@ -110,8 +111,9 @@ class Child:
                 title = " ".join(process.cmdline())
             except psutil.NoSuchProcess:
                 continue
-            if match := _SCHEDULER.match(title):
-                found[int(match[1] or 0)] = process
+            if title.startswith(_SCHEDULER):
+                rank = _TP_RANK.search(title)
+                found[int(rank[1]) if rank else 0] = process
         return dict(sorted(found.items()))
 
     def ask_to_end(self) -> None:

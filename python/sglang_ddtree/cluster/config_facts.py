@@ -53,7 +53,7 @@ def read_folder(folder: Path, drafter_folder: Path | None = None) -> ModelFacts:
     """
     config = _read_config(folder)
     size = _weights(folder)
-    element = _BYTES.get(str(config.get("dtype") or config.get("torch_dtype")), 2)
+    element = _element_bytes(_text(config))
     drafter = DrafterFacts(None, 1, layers=0, kv_heads=1, head_dim=1, weight_bytes=0, captured=0)
     if drafter_folder is not None:
         drafter = _read_drafter(drafter_folder)
@@ -73,20 +73,22 @@ def read_folder(folder: Path, drafter_folder: Path | None = None) -> ModelFacts:
 
 
 def _facts(config: Mapping[str, Any], *, expert_bits: float, **given: Any) -> ModelFacts:
-    text = {**config, **config.get("text_config", {})}
+    text = _text(config)
     try:
         layers, hidden, heads = (
             int(text[key]) for key in ("num_hidden_layers", "hidden_size", "num_attention_heads")
         )
         kinds = _layer_kinds(text, layers)
-        element = _BYTES.get(str(text.get("dtype") or text.get("torch_dtype")), 2)
-        table = int(text["vocab_size"]) * hidden * element
+        element = _element_bytes(text)
+        vocabulary = int(text["vocab_size"])
+        table = vocabulary * hidden * element
         tied = bool(text.get("tie_word_embeddings", False))
         experts = int(text.get("num_experts") or text.get("n_routed_experts") or 0)
         return ModelFacts(
             layers=layers,
             hidden=hidden,
             heads=heads,
+            vocabulary=vocabulary,
             kv=_kv_layers(text, kinds, hidden // heads),
             recurrent=_recurrent(text, kinds.count("linear_attention")),
             # A tied table is read as a whole by the head, so no part of it is left out of a step.
@@ -101,6 +103,15 @@ def _facts(config: Mapping[str, Any], *, expert_bits: float, **given: Any) -> Mo
         )
     except KeyError as error:
         raise ConfigError(f"{given['name']}: its config has no {error}") from error
+
+
+def _text(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The language model's part, which multi-modal configs nest."""
+    return {**config, **config.get("text_config", {})}
+
+
+def _element_bytes(text: Mapping[str, Any]) -> int:
+    return _BYTES.get(str(text.get("dtype") or text.get("torch_dtype")), 2)
 
 
 def _layer_kinds(text: Mapping[str, Any], layers: int) -> list[str]:

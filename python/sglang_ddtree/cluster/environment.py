@@ -113,10 +113,18 @@ def router_argv(endpoints: Endpoints, replicas: int) -> tuple[str, ...] | None:
     if replicas == 1:
         return None
     ports = [replica_port(endpoints, replicas, i) for i in range(replicas)]
-    urls = [f"http://{endpoints.host}:{port}" for port in ports]
+    urls = [url_of(endpoints.host, port) for port in ports]
     argv = ["python", "-m", "sglang_router.launch_router", "--worker-urls", *urls]
     argv += ["--policy", "cache_aware", "--host", endpoints.host, "--port", str(endpoints.port)]
+    # Its metrics would listen on port 29000 of all interfaces, which a second router can't.
+    metrics = replica_port(endpoints, replicas, replicas)
+    argv += ["--prometheus-host", endpoints.host, "--prometheus-port", str(metrics)]
     return tuple(argv)
+
+
+def url_of(host: str, port: int) -> str:
+    """Where a server answers; IPv6 addresses are put in brackets."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def replica_port(endpoints: Endpoints, replicas: int, replica: int) -> int:

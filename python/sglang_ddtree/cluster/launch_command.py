@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import socket
 import sys
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,7 @@ def run(args: argparse.Namespace) -> int:
 
     try:
         service = _cpu_service(args) if args.device == "cpu" else _gpu_service(args)
+        _require_router(service)
         _require_free_ports(service)
     except (UsageError, PlanRefused) as error:
         print(f"sglang-ddtree launch: {error}", file=sys.stderr)
@@ -86,10 +88,24 @@ def _cpu_service(args: argparse.Namespace) -> Service:
     )
     try:
         return cpu_service(
-            endpoints, args.tp or 1, args.replicas or 1, args.budget, args.server_flags
+            endpoints,
+            1 if args.tp is None else args.tp,
+            1 if args.replicas is None else args.replicas,
+            args.budget,
+            args.server_flags,
         )
     except ValueError as error:
         raise UsageError(str(error)) from error
+
+
+def _require_router(service: Service) -> None:
+    from sglang_ddtree.cluster.arguments import UsageError
+
+    if service.router is not None and importlib.util.find_spec("sglang_router") is None:
+        raise UsageError(
+            f"{len(service.servers)} replicas need SGLang's router: pip install sglang-router, or "
+            "--replicas 1"
+        )
 
 
 def _require_free_ports(service: Service) -> None:

@@ -10,6 +10,7 @@ from sglang_ddtree.cluster.memory import Load, RecurrentMode, gb, memory_bill
 from sglang_ddtree.cluster.models import ModelFacts
 
 SIZES = (1, 4, 8)
+_AT_THE_END = ("graphs", "workspace")  # after what only one mode has
 MODES: tuple[RecurrentMode, ...] = ("wy", "snapshot")
 
 
@@ -46,6 +47,7 @@ def memory_table(
     """The rows as text in GB; the sum against the memory of a GPU says whether it fits."""
     rows = memory_rows(model, load, capacity, sizes)
     labels = list(dict.fromkeys(label for row in rows for label in row["bytes"]))
+    labels.sort(key=lambda label: label in _AT_THE_END)
     lines = [" ".join([f"{'':12}", *(f"{label:>11}" for label in [*labels, "total"])])]
     for row in rows:
         head = f"TP{row['tp']}" + (f" {row['recurrent']}" if row["recurrent"] else "")

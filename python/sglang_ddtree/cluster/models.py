@@ -108,6 +108,7 @@ class ModelFacts:
     layers: int
     hidden: int
     heads: int
+    vocabulary: int
     kv: tuple[KvLayers, ...]
     weight_bytes: int
     embedding_bytes: int
@@ -123,11 +124,6 @@ class ModelFacts:
     sources: Mapping[str, str] = field(default_factory=dict)
     uncertain: tuple[str, ...] = ()
     server_arguments: tuple[str, ...] = ()
-
-    @property
-    def vocabulary(self) -> int:
-        """Entries of the output projection, whose elements have 16 bits."""
-        return self.head_bytes // (2 * self.hidden)
 
     @property
     def latent(self) -> bool:

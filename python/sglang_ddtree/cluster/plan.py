@@ -125,8 +125,8 @@ def make_plan(
     figures = figures or Figures()
     _check(topology, model, request)
     options = [
-        _evaluate(topology, model, request, figures, tp, replicas)
-        for tp, replicas in _shapes(topology, request)
+        evaluate(topology, model, request, figures, tp, replicas)
+        for tp, replicas in shapes(topology, request)
     ]
     able = [option for option in options if option.refusal is None]
     if not able:
@@ -174,7 +174,7 @@ def _check(topology: Topology, model: ModelFacts, request: Request) -> None:
         )
 
 
-def _shapes(topology: Topology, request: Request) -> list[tuple[int, int]]:
+def shapes(topology: Topology, request: Request) -> list[tuple[int, int]]:
     """Tensor-parallel sizes with the replicas to try: as many as fit and have a request each."""
     available = len(topology.gpus)
     sizes = (request.tp,) if request.tp else [tp for tp in TP_SIZES if tp <= available]
@@ -196,20 +196,22 @@ def request_load(model: ModelFacts, request: Request, replicas: int) -> Load:
     )
 
 
-def _evaluate(
+def evaluate(
     topology: Topology,
     model: ModelFacts,
     request: Request,
     figures: Figures,
     tp: int,
     replicas: int,
+    groups: tuple[DeviceGroup, ...] | None = None,
 ) -> Option:
+    """One shape; `groups` are those that it has, where they are known already."""
     option, ranks = Option(tp, replicas, nodes=request.nodes), tp * request.nodes
     obstacle = model.tp_obstacle(ranks)
     if obstacle is not None:
         return replace(option, refusal=obstacle)
     try:
-        groups = form_groups(topology, tp, replicas)
+        groups = groups or form_groups(topology, tp, replicas)
     except ValueError as error:
         return replace(option, refusal=str(error))
     load = request_load(model, request, replicas)

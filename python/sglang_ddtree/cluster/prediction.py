@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from sglang_ddtree.cluster.plan import Plan, PlanRefused, make_plan
+from sglang_ddtree.cluster.plan import Plan, evaluate, shapes
 
 BUDGETS = (0, 7, 15, 31, 63, 127)
 
@@ -27,22 +27,27 @@ def predict(plan: Plan, concurrencies: tuple[int, ...] | None = None) -> list[Pr
     """
     concurrencies = concurrencies or tuple(sorted({1, plan.request.concurrency}))
     budgets = sorted({*BUDGETS, plan.budget}) if plan.model.drafter.layers else [0]
-    return [
-        Prediction(tp, concurrency, budget, rates.get(tp))
-        for concurrency in concurrencies
-        for budget in budgets
-        for rates in [_rates(plan, concurrency, budget)]
-        for tp in dict.fromkeys(option.tp for option in plan.options)
-    ]
-
-
-def _rates(plan: Plan, concurrency: int, budget: int) -> dict[int, float]:
-    request = replace(plan.request, concurrency=concurrency, budget=budget, replicas=None)
-    try:
-        options = make_plan(plan.topology, plan.model, request, plan.figures).options
-    except PlanRefused:
-        return {}
-    return {option.tp: option.tokens_per_second for option in options if option.step is not None}
+    # Groups take long to find on large machines, and no budget changes them.
+    groups = {(option.tp, option.replicas): option.groups for option in plan.options}
+    found = []
+    for concurrency in concurrencies:
+        request = replace(plan.request, concurrency=concurrency, replicas=None)
+        for tp, replicas in shapes(plan.topology, request):
+            for budget in budgets:
+                option = evaluate(
+                    plan.topology,
+                    plan.model,
+                    replace(request, budget=budget),
+                    plan.figures,
+                    tp,
+                    replicas,
+                    groups.get((tp, replicas)),
+                )
+                if option.groups:
+                    groups[tp, replicas] = option.groups
+                rate = option.tokens_per_second if option.step is not None else None
+                found.append(Prediction(tp, concurrency, budget, rate))
+    return found
 
 
 def prediction_table(plan: Plan) -> list[str]:

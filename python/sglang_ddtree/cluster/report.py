@@ -133,7 +133,7 @@ def _memory_by_size(plan: Plan) -> list[str]:
     if plan.model.recurrent is None or plan.chosen.load is None:
         return []
     card = min(gpu.memory_bytes or 0 for gpu in plan.topology.gpus)
-    lines = [f"{plan.chosen.load.batch} requests a replica"]
+    lines = [f"running requests of a replica: {plan.chosen.load.batch}"]
     return [*lines, *memory_table(plan.model, plan.chosen.load, card)]
 
 

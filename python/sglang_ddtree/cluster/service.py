@@ -17,6 +17,7 @@ from sglang_ddtree.cluster.environment import (
     router_argv,
     router_command,
     server_commands,
+    url_of,
 )
 from sglang_ddtree.cluster.plan import Plan
 
@@ -67,7 +68,7 @@ def gpu_service(plan: Plan, endpoints: Endpoints, node_rank: int, flags: Sequenc
     for i, (command, group) in enumerate(zip(commands, groups, strict=True)):
         gpus = ",".join(map(str, group.gpus))
         name, place = f"replica {i}", f"GPUs {gpus}"
-        url = f"http://{endpoints.host}:{replica_port(endpoints, len(groups), i)}"
+        url = url_of(endpoints.host, replica_port(endpoints, len(groups), i))
         domain_of = plan.topology.domain_of
         domains = [plan.topology.domains[domain_of[gpu]] for gpu in group.gpus]
         # SGLang binds by --numa-node, so only where the plan gives it.
@@ -76,7 +77,7 @@ def gpu_service(plan: Plan, endpoints: Endpoints, node_rank: int, flags: Sequenc
         command = replace(command, argv=(*command.argv, *flags))
         servers.append(ServerSpec(name, place, command, url, ranks))
     router = router_command(plan, endpoints)
-    return Service(tuple(servers), router, f"http://{endpoints.host}:{endpoints.port}")
+    return Service(tuple(servers), router, url_of(endpoints.host, endpoints.port))
 
 
 def cpu_service(
@@ -87,7 +88,7 @@ def cpu_service(
     endpoints: with the model and, for DDTREE, the drafter. Raises ValueError for senseless counts.
     """
     if tp < 1 or replicas < 1:
-        raise ValueError(f"need a positive tp and number of replicas, got {tp} and {replicas}")
+        raise ValueError(f"launch serves nothing with --tp {tp} and --replicas {replicas}")
     cores = spread_ranks(usable_nodes(), tp * replicas)
     servers = []
     for i in range(replicas):
@@ -107,11 +108,11 @@ def cpu_service(
             Setting("OMP_NUM_THREADS", threads, "a thread for each core of a rank"),
         )
         name, place = f"replica {i}", f"cores {binding.replace('|', ' | ')}"
-        url = f"http://{endpoints.host}:{port}"
+        url = url_of(endpoints.host, port)
         servers.append(ServerSpec(name, place, Command(tuple(argv), settings), url, ranks))
     argv_of_router = router_argv(endpoints, replicas)
     router = None if argv_of_router is None else Command(argv_of_router)
-    url = f"http://{endpoints.host}:{endpoints.port}"
+    url = url_of(endpoints.host, endpoints.port)
     return Service(tuple(servers), router, url)
 
 

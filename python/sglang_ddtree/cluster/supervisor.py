@@ -197,9 +197,13 @@ def _start_child(name: str, command: Command, cores: tuple[int, ...]) -> Child:
     return Child(name, (sys.executable, *command.argv[1:]), environ, usable)
 
 
+# Whatever proxy the environment names is not for this machine's own ports.
+_HTTP = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
 def _answers(url: str) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with _HTTP.open(url, timeout=5) as answer:
             return answer.status == 200
     except (urllib.error.URLError, ConnectionError, TimeoutError):
         return False
