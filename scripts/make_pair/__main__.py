@@ -13,9 +13,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 
 from make_pair import drafting, evaluate, export, generation, prompts, stages, tokens
+from make_pair.hub import ASSETS
 from make_pair.recipe import RECIPES, Recipe
-
-_ASSETS = Path(__file__).resolve().parents[2] / "python" / "sglang_ddtree" / "assets"
 
 
 def _corpus(recipe: Recipe, args: argparse.Namespace) -> None:
@@ -26,8 +25,11 @@ def _corpus(recipe: Recipe, args: argparse.Namespace) -> None:
 
 
 def _target(recipe: Recipe, args: argparse.Namespace) -> None:
-    stages.train_target(recipe, args.work, compiled=args.compile)
-    _export_target(recipe, args)
+    def export_now(step: int) -> None:
+        if step % 200 == 0 or step == recipe.target_run.steps:
+            _export_target(recipe, args)
+
+    stages.train_target(recipe, args.work, compiled=args.compile, on_save=export_now)
 
 
 def _export_target(recipe: Recipe, args: argparse.Namespace) -> None:
@@ -55,7 +57,7 @@ def _export_drafter(recipe: Recipe, args: argparse.Namespace) -> None:
 def _evaluate(recipe: Recipe, args: argparse.Namespace) -> None:
     target = stages.load_target(recipe, args.work)
     drafter = drafting.load_drafter(recipe, args.work)
-    table = evaluate.evaluate(target, drafter, recipe, args.assets)
+    table = evaluate.evaluate(target, drafter, recipe, args.assets, every=args.every)
     (args.work / "evaluation.json").write_text(json.dumps(table, indent=2) + "\n")
 
 
@@ -75,11 +77,12 @@ def main() -> None:
     parser.add_argument("--assets", type=Path, help="folder of the pair (default: the package's)")
     parser.add_argument("--stage", choices=("all", *_STAGES), default="all")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--every", type=int, default=1, help="evaluate on each so many-th prompt")
     parser.add_argument("--compile", action="store_true", help="use torch.compile (needs g++)")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     recipe = RECIPES[args.name]
-    args.assets = args.assets or _ASSETS / recipe.name
+    args.assets = args.assets or ASSETS / recipe.name
     args.work.mkdir(parents=True, exist_ok=True)
     for name, stage in _STAGES.items():
         if args.stage in ("all", name):

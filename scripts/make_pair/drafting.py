@@ -12,14 +12,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .drafter import Drafter
-from .model import Target
+from .hub import warm_drafter
 from .recipe import Recipe
-from .stages import load_target, mixed_precision, read_streams
+from .stages import AnyTarget, load_target, read_streams
 from .tokens import MASK_ID
-from .training import train
+from .training import mixed_precision, train
 
 
-def features(target: Target, recipe: Recipe, tokens: Tensor) -> Tensor:
+def features(target: AnyTarget, recipe: Recipe, tokens: Tensor) -> Tensor:
     """Hidden states after the recipe's target layers, concatenated: ``[batch, n, K * hidden]``."""
     states = target.hidden_states(tokens)
     return torch.cat([states[layer] for layer in recipe.target_layer_ids], dim=-1)
@@ -70,6 +70,8 @@ def train_drafter(
     """Cross-entropy of slots 1..B-1, slot k weighted by ``exp(-(k-1)/gamma)``."""
     torch.manual_seed(recipe.drafter_run.seed)
     target, model = load_target(recipe, work), Drafter(recipe)
+    if recipe.teacher:
+        model.load_state_dict(warm_drafter(recipe))
     batch = draft_batch(recipe, work)
     slots = torch.arange(1, recipe.block)
     weights = torch.exp(-(slots - 1) / recipe.gamma)
@@ -90,11 +92,11 @@ def train_drafter(
         tokens, anchors = batch(step)
         labels = tokens.gather(1, (anchors[..., None] + slots).flatten(1))
         labels = labels.view(*anchors.shape, -1)
-        with mixed_precision():
+        with mixed_precision(enabled=not recipe.drafter_run.float32):
             with torch.no_grad():
                 context = features(target, recipe, tokens)
                 ids = block_inputs(tokens.gather(1, anchors), recipe.block)
-                embeds = target.model.embed_tokens(ids)
+                embeds = target.embed(ids)
             loss, hits = loss_function(context, embeds, anchors, labels)
         return loss, {"hits": [round(hit, 3) for hit in hits.tolist()]}
 

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from .drafter import Drafter
 from .drafting import block_inputs, features
-from .model import KVCache, Target
 from .recipe import Recipe
+from .stages import AnyTarget
 
 BUDGETS = (15, 31, 63, 127)
 TEMPERATURES = (0.0, 0.7, 1.0)
@@ -86,12 +86,12 @@ class Continuation:
 
 @torch.inference_mode()
 def continue_prompt(
-    target: Target, prompt: list[int], new_tokens: int, temperatures: Tensor, seed: int
+    target: AnyTarget, prompt: list[int], new_tokens: int, temperatures: Tensor, seed: int
 ) -> Tensor:
     """Plain decoding of one prompt, one row a temperature: ``[rows, prompt + new_tokens]``."""
     generator = torch.Generator().manual_seed(seed)
     step = torch.tensor(prompt).expand(len(temperatures), -1)
-    cache = KVCache(target.size, len(temperatures), len(prompt) + new_tokens, torch.float32)
+    cache = target.new_cache(len(temperatures), len(prompt) + new_tokens, torch.float32)
     rows, greedy = [step], temperatures == 0
     divisor = torch.where(greedy, 1.0, temperatures)[:, None]
     for _ in range(new_tokens):
@@ -105,13 +105,13 @@ def continue_prompt(
 
 @torch.inference_mode()
 def draft_everywhere(
-    target: Target, drafter: Drafter, recipe: Recipe, tokens: Tensor, first: int, width: int = 64
+    target: AnyTarget, drafter: Drafter, recipe: Recipe, tokens: Tensor, first: int, width: int = 64
 ) -> tuple[np.ndarray, np.ndarray]:
     """Ranked tokens and log-probabilities ``[anchors, block - 1, width]`` from ``first`` on."""
     anchors = torch.arange(first, tokens.shape[0])[None]
     context = drafter.project(features(target, recipe, tokens[None]))
     ids = block_inputs(tokens[None].gather(1, anchors), recipe.block)
-    hidden = drafter(context, target.model.embed_tokens(ids), anchors)[0, :, 1:]
+    hidden = drafter(context, target.embed(ids), anchors)[0, :, 1:]
     top = target.head(hidden).log_softmax(-1).topk(width, dim=-1)
     return top.indices.numpy(), top.values.numpy()
 
@@ -167,9 +167,17 @@ def _rank(ranked: np.ndarray, token: int) -> int:
 
 
 def evaluate(
-    target: Target, drafter: Drafter, recipe: Recipe, folder: Path, *, new_tokens: int = 128
+    target: AnyTarget,
+    drafter: Drafter,
+    recipe: Recipe,
+    folder: Path,
+    *,
+    new_tokens: int = 128,
+    every: int = 1,
 ) -> dict[str, dict[str, float]]:
     """Print and return tokens per step by method, over all held-out prompts and by kind.
+
+    With ``every`` above 1 only each so many-th prompt counts, which is quicker.
 
     End tokens do not stop a continuation: every prompt is carried ``new_tokens`` on. A method is
     ``look-up``, or ``spine-N`` and ``free-N`` for trees of budget N; ``spine-15`` is the chain of
@@ -179,7 +187,8 @@ def evaluate(
     tokenizer = Tokenizer.from_file(str(folder / "target" / "tokenizer.json"))
     methods = ["look-up", *(f"{kind}-{b}" for kind in ("spine", "free") for b in BUDGETS)]
     tallies: dict[str, Tally] = defaultdict(Tally)
-    for number, line in enumerate((folder / "prompts.jsonl").read_text().splitlines()):
+    prompts = (folder / "prompts.jsonl").read_text().splitlines()[::every]
+    for number, line in enumerate(prompts):
         prompt = json.loads(line)
         ids = tokenizer.encode(prompt["prompt"], add_special_tokens=False).ids
         rows = continue_prompt(target, ids, new_tokens, torch.tensor(TEMPERATURES), number)

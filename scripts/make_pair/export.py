@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import save_file
 from tokenizers import Tokenizer
-from torch import nn
+from torch import Tensor
 
 from . import documents
+from .drafter import Drafter
+from .hub import ARCHITECTURES, HubTarget
 from .recipe import ModelSize, Recipe
+from .stages import AnyTarget
 from .tokens import END_OF_TEXT_ID, MASK_ID, TURN_END_ID, as_transformers
 
 WEIGHT_LIMIT = 8 * 2**20
@@ -47,6 +51,9 @@ def _block_config(size: ModelSize) -> dict[str, Any]:
 
 
 def target_config(recipe: Recipe) -> dict[str, Any]:
+    if recipe.architecture != "dense":
+        ends = {"eos_token_id": TURN_END_ID, "pad_token_id": END_OF_TEXT_ID}
+        return {**ARCHITECTURES[recipe.architecture].config(recipe.target), **ends}
     config = {"architectures": ["Qwen3ForCausalLM"], **_block_config(recipe.target)}
     return {**config, "tie_word_embeddings": True}
 
@@ -73,9 +80,9 @@ def _write_json(path: Path, value: dict[str, Any]) -> None:
     os.replace(temporary, path)
 
 
-def _write_weights(model: nn.Module, folder: Path) -> None:
-    """All parameters in bfloat16; raises ValueError above the size limit of the repository."""
-    tensors = {name: p.detach().bfloat16().contiguous() for name, p in model.named_parameters()}
+def _write_weights(state: Mapping[str, Tensor], folder: Path) -> None:
+    """All tensors in bfloat16; raises ValueError above the size limit of the repository."""
+    tensors = {name: tensor.detach().bfloat16().contiguous() for name, tensor in state.items()}
     temporary = folder / "model.safetensors.partial"
     save_file(tensors, temporary, metadata={"format": "pt"})
     if temporary.stat().st_size > WEIGHT_LIMIT:
@@ -84,7 +91,7 @@ def _write_weights(model: nn.Module, folder: Path) -> None:
     os.replace(temporary, folder / "model.safetensors")
 
 
-def export_target(model: nn.Module, recipe: Recipe, tokenizer: Path, folder: Path) -> None:
+def export_target(model: AnyTarget, recipe: Recipe, tokenizer: Path, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     fast = as_transformers(Tokenizer.from_file(str(tokenizer)), recipe.target.max_positions)
     fast.save_pretrained(str(folder))
@@ -97,10 +104,11 @@ def export_target(model: nn.Module, recipe: Recipe, tokenizer: Path, folder: Pat
             "do_sample": False,
         },
     )
-    _write_weights(model, folder)
+    hub = isinstance(model, HubTarget)
+    _write_weights(model.checkpoint() if hub else model.state_dict(), folder)
 
 
-def export_drafter(model: nn.Module, recipe: Recipe, folder: Path) -> None:
+def export_drafter(model: Drafter, recipe: Recipe, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     _write_json(folder / "config.json", drafter_config(recipe))
-    _write_weights(model, folder)
+    _write_weights(model.state_dict(), folder)

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .model import KVCache, Target
 from .recipe import Recipe
-from .stages import load_target, mixed_precision, read_streams
+from .stages import AnyTarget, load_target, read_streams
+from .training import mixed_precision
 
 TEMPERATURES = (0.0, 0.0, 0.7, 1.0)
 _BATCH = 128
@@ -23,19 +23,25 @@ _BATCH = 128
 
 @torch.inference_mode()
 def continue_batch(
-    target: Target, prefix: Tensor, length: int, temperature: Tensor, generator: torch.Generator
+    target: AnyTarget,
+    prefix: Tensor,
+    length: int,
+    temperature: Tensor,
+    generator: torch.Generator,
+    *,
+    float32: bool = False,
 ) -> Tensor:
     """Extend ``prefix [batch, n]`` to ``[batch, length]``; a temperature of 0 is greedy.
 
     End tokens do not stop a row: what follows an end in the packed streams is learnt as well.
     """
-    batch = prefix.shape[0]
-    cache = KVCache(target.size, batch, length, torch.bfloat16)
+    dtype = torch.float32 if float32 else torch.bfloat16
+    cache = target.new_cache(prefix.shape[0], length, dtype)
     rows, step = [prefix], prefix
     greedy = temperature == 0
     divisor = torch.where(greedy, 1.0, temperature)[:, None]
-    while cache.length + step.shape[1] < length:
-        with mixed_precision():
+    for _ in range(length - prefix.shape[1]):
+        with mixed_precision(enabled=not float32):
             states = target.hidden_states(step, cache)
             logits = target.logits([states[-1][:, -1:]])[:, 0].float()
         drawn = torch.multinomial((logits / divisor).softmax(-1), 1, generator=generator)
@@ -62,7 +68,14 @@ def self_generate(recipe: Recipe, work: Path) -> None:
             generator = torch.Generator().manual_seed(recipe.seed + number)
             temperature = torch.tensor(TEMPERATURES).repeat(_BATCH // len(TEMPERATURES))
             tokens = torch.from_numpy(prefix.astype(np.int64))
-            rows = continue_batch(target, tokens, recipe.sequence, temperature, generator)
+            rows = continue_batch(
+                target,
+                tokens,
+                recipe.sequence,
+                temperature,
+                generator,
+                float32=recipe.target_run.float32,
+            )
             with open(path.with_suffix(".partial"), "wb") as file:
                 np.save(file, rows.numpy().astype(np.uint16))
             os.replace(path.with_suffix(".partial"), path)

@@ -147,6 +147,13 @@ class Target(nn.Module):
         self.register_buffer("sin", sin, persistent=False)
         initialise(self)
 
+    def new_cache(self, batch: int, capacity: int, dtype: torch.dtype) -> KVCache:
+        return KVCache(self.size, batch, capacity, dtype)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """``[...]`` ids to ``[..., hidden]``, as the first layer takes them."""
+        return self.model.embed_tokens(tokens)
+
     def hidden_states(self, tokens: Tensor, cache: KVCache | None = None) -> list[Tensor]:
         """Residual stream ``[batch, n, hidden]`` after each layer, under causal attention.
 
@@ -157,7 +164,7 @@ class Target(nn.Module):
         cos, sin = self.cos[start:end], self.sin[start:end]
         if start and tokens.shape[1] > 1:
             mask = torch.ones(tokens.shape[1], end, dtype=torch.bool).tril(diagonal=start)
-        x = self.model.embed_tokens(tokens)
+        x = self.embed(tokens)
         states = []
         for index, layer in enumerate(self.model.layers):
             attention = layer.self_attn

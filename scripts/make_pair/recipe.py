@@ -26,6 +26,7 @@ class Schedule:
     """One training run. ``matrix_lr`` drives Muon, ``other_lr`` AdamW on all other tensors.
 
     A step takes ``sequences`` sequences, and twice as many before step ``double_until``.
+    ``float32`` keeps all of it in single precision, for processors without bfloat16 products.
     """
 
     steps: int
@@ -34,9 +35,11 @@ class Schedule:
     double_until: int = 0
     matrix_lr: float = 0.02
     other_lr: float = 3e-3
+    embedding_lr: float | None = None
     warmup: int = 40
     decay_share: float = 0.4
     save_every: int = 100
+    float32: bool = False
 
     def batch(self, step: int) -> int:
         return self.sequences * (2 if step < self.double_until else 1)
@@ -44,6 +47,8 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Recipe:
+    """A pair. With a ``teacher``, a finished pair, both models start from its weights."""
+
     name: str
     target: ModelSize
     drafter: ModelSize
@@ -59,6 +64,9 @@ class Recipe:
     stdlib_share: float = 0.2
     self_generated: int = 1536
     self_generated_share: float = 0.75
+    architecture: str = "dense"
+    teacher: str | None = None
+    teacher_size: ModelSize = ModelSize()
 
 
 TINY_DENSE = Recipe(
@@ -68,4 +76,34 @@ TINY_DENSE = Recipe(
     target_run=Schedule(steps=1400, sequences=8, seed=1, double_until=200),
     drafter_run=Schedule(steps=2400, sequences=4, seed=2),
 )
-RECIPES = {recipe.name: recipe for recipe in (TINY_DENSE,)}
+TINY_HYBRID = replace(
+    TINY_DENSE,
+    name="tiny-hybrid",
+    architecture="hybrid",
+    teacher="tiny-dense",
+    target_run=Schedule(
+        steps=1000, sequences=4, seed=3, matrix_lr=0.01, other_lr=1e-3, warmup=20, float32=True
+    ),
+    drafter_run=Schedule(
+        steps=400, sequences=2, seed=4, matrix_lr=0.005, other_lr=5e-4, warmup=20, float32=True
+    ),
+    sequence=256,
+    anchors=32,
+    stdlib_share=0.1,
+    self_generated=512,
+)
+TINY_MLA = replace(
+    TINY_HYBRID,
+    name="tiny-mla",
+    architecture="mla",
+    target_run=replace(TINY_HYBRID.target_run, steps=700),
+    self_generated=256,
+)
+TINY_SWA = replace(
+    TINY_HYBRID,
+    name="tiny-swa",
+    architecture="swa",
+    target_run=replace(TINY_HYBRID.target_run, steps=400, embedding_lr=1e-4),
+    drafter_run=replace(TINY_HYBRID.drafter_run, steps=800),
+)
+RECIPES = {recipe.name: recipe for recipe in (TINY_DENSE, TINY_HYBRID, TINY_MLA, TINY_SWA)}

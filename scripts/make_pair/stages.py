@@ -12,26 +12,58 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import tokens
+from .hub import HubTarget, load_teacher, warm_start
 from .model import Target
 from .recipe import Recipe
-from .training import train
+from .training import mixed_precision, train
 
-
-def mixed_precision() -> torch.autocast:
-    return torch.autocast("cpu", dtype=torch.bfloat16)
+AnyTarget = Target | HubTarget
+LossOfWindow = Callable[[Tensor], tuple[Tensor, dict[str, Any]]]
 
 
 def read_streams(work: Path) -> tuple[np.ndarray, np.ndarray]:
     return np.load(work / "generated.npy"), np.load(work / "stdlib.npy")
 
 
-def train_target(
-    recipe: Recipe, work: Path, *, compiled: bool = False, stop_after: int | None = None
-) -> Target:
-    """Next-token training on windows of the packed streams."""
-    torch.manual_seed(recipe.target_run.seed)
-    streams, model = read_streams(work), Target(recipe.target)
+def new_target(recipe: Recipe) -> AnyTarget:
+    return Target(recipe.target) if recipe.architecture == "dense" else HubTarget(recipe)
 
+
+def train_target(
+    recipe: Recipe,
+    work: Path,
+    *,
+    compiled: bool = False,
+    stop_after: int | None = None,
+    on_save: Callable[[int], None] | None = None,
+) -> AnyTarget:
+    """Training on windows of the packed streams: by next tokens, or in a teacher's image."""
+    torch.manual_seed(recipe.target_run.seed)
+    streams, model = read_streams(work), new_target(recipe)
+    if recipe.teacher:
+        sample = torch.from_numpy(tokens.target_batch(streams, recipe, 0, 4))
+        loss_of_window = _imitation(model, recipe, sample)
+    else:
+        loss_of_window = _next_token(model, compiled)
+
+    def loss_of_step(step: int) -> tuple[Tensor, dict[str, Any]]:
+        window = tokens.target_batch(streams, recipe, step, recipe.target_run.batch(step))
+        with mixed_precision(enabled=not recipe.target_run.float32):
+            return loss_of_window(torch.from_numpy(window))
+
+    train(
+        model,
+        loss_of_step,
+        recipe.target_run,
+        work,
+        name="target",
+        stop_after=stop_after,
+        on_save=on_save,
+    )
+    return model
+
+
+def _next_token(model: AnyTarget, compiled: bool) -> LossOfWindow:
     def window_loss(window: Tensor) -> Tensor:
         logits = model.logits(model.hidden_states(window[:, :-1]))
         return F.cross_entropy(logits.float().flatten(0, 1), window[:, 1:].flatten())
@@ -39,19 +71,42 @@ def train_target(
     loss_function: Callable[[Tensor], Tensor] = (
         torch.compile(window_loss) if compiled else window_loss
     )
-
-    def loss_of_step(step: int) -> tuple[Tensor, dict[str, Any]]:
-        window = tokens.target_batch(streams, recipe, step, recipe.target_run.batch(step))
-        with mixed_precision():
-            return loss_function(torch.from_numpy(window)), {}
-
-    train(model, loss_of_step, recipe.target_run, work, name="target", stop_after=stop_after)
-    return model
+    return lambda window: (loss_function(window), {})
 
 
-def load_target(recipe: Recipe, work: Path) -> Target:
+def _imitation(model: AnyTarget, recipe: Recipe, sample: Tensor) -> LossOfWindow:
+    """Divergence from the teacher's distributions, and distance from its residual stream.
+
+    The distance is relative, layer by layer, so that the layers the drafter reads come out as
+    those that the teacher's drafter has learnt to read.
+    """
+    assert isinstance(model, HubTarget)
+    teacher = load_teacher(recipe)
+    warm_start(model, teacher, sample)
+
+    def window_loss(window: Tensor) -> tuple[Tensor, dict[str, Any]]:
+        with torch.no_grad():
+            wanted = teacher.hidden_states(window[:, :-1])
+            wanted_log_probs = teacher.logits(wanted).float().log_softmax(-1)
+        states = model.hidden_states(window[:, :-1])
+        log_probs = model.logits(states).float().log_softmax(-1)
+        divergence = F.kl_div(log_probs, wanted_log_probs, log_target=True, reduction="none")
+        apart = [_distance(s, w) for s, w in zip(states[:-1], wanted[:-1], strict=True)]
+        loss = divergence.sum(-1).mean() + torch.stack(apart).sum()
+        nll = F.nll_loss(log_probs.detach().flatten(0, 1), window[:, 1:].flatten())
+        figures = {"nll": round(nll.item(), 4), "apart": [round(x.item(), 4) for x in apart]}
+        return loss, figures
+
+    return window_loss
+
+
+def _distance(states: Tensor, wanted: Tensor) -> Tensor:
+    return (states - wanted).square().mean() / wanted.square().mean()
+
+
+def load_target(recipe: Recipe, work: Path) -> AnyTarget:
     """The trained target with its weights rounded to bfloat16, as it is shipped, in float32."""
-    model = Target(recipe.target)
+    model = new_target(recipe)
     state = torch.load(work / "target.pt", weights_only=True)["model"]
     model.load_state_dict({name: w.bfloat16().float() for name, w in state.items()})
     return model.eval().requires_grad_(False)

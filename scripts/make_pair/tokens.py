@@ -10,6 +10,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from . import documents
+from .hub import ASSETS
 from .recipe import Recipe
 
 SPECIAL_TOKENS = (
@@ -63,14 +64,20 @@ def encode(tokenizer: Tokenizer, texts: Iterable[str]) -> np.ndarray:
 
 
 def build_streams(recipe: Recipe, folder: Path) -> None:
-    """Train the tokenizer and write ``tokenizer.json``, ``generated.npy`` and ``stdlib.npy``."""
+    """Write ``tokenizer.json``, ``generated.npy`` and ``stdlib.npy``.
+
+    The tokenizer is trained, or the teacher's where the recipe names one.
+    """
     generated = [
         text for _, text in documents.generated_documents(recipe.seed, recipe.generated_documents)
     ]
     library = [t + documents.END_OF_TEXT for t in documents.stdlib_documents(held_out=False)]
-    share = max(1, len(generated) // 6)
-    sample = [t.replace(documents.END_OF_TEXT, "") for t in generated[:share] + library[::2]]
-    tokenizer = train_tokenizer(sample, recipe.target.vocab)
+    if recipe.teacher:
+        tokenizer = Tokenizer.from_file(str(ASSETS / recipe.teacher / "target" / "tokenizer.json"))
+    else:
+        share = max(1, len(generated) // 6)
+        sample = [t.replace(documents.END_OF_TEXT, "") for t in generated[:share] + library[::2]]
+        tokenizer = train_tokenizer(sample, recipe.target.vocab)
     np.save(folder / "generated.npy", encode(tokenizer, generated))
     np.save(folder / "stdlib.npy", encode(tokenizer, library))
     tokenizer.save(str(folder / "tokenizer.json"))

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .muon import Muon32
 from .recipe import Schedule
 
 LossFunction = Callable[[int], tuple[Tensor, dict[str, Any]]]
@@ -28,14 +29,24 @@ def rate(schedule: Schedule, step: int) -> float:
     return min(warm, 1.0, left)
 
 
+def mixed_precision(*, enabled: bool = True) -> torch.autocast:
+    return torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled)
+
+
 def make_optimizers(model: nn.Module, schedule: Schedule) -> list[torch.optim.Optimizer]:
     matrices: list[nn.Parameter] = []
     others: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
-        matrix = parameter.dim() == 2 and "embed_tokens" not in name
+        matrix = parameter.dim() == 2 and not any(t in name for t in ("embed_tokens", "lm_head"))
         (matrices if matrix else others).append(parameter)
-    muon = torch.optim.Muon(matrices, lr=schedule.matrix_lr, weight_decay=0.01)
-    adam = torch.optim.AdamW(others, lr=schedule.other_lr, betas=(0.9, 0.95), weight_decay=0.0)
+    muon_class = Muon32 if schedule.float32 else torch.optim.Muon
+    muon = muon_class(matrices, lr=schedule.matrix_lr, weight_decay=0.01)
+    groups = [{"params": others}]
+    if schedule.embedding_lr is not None:
+        embeddings = {id(p): p for name, p in model.named_parameters() if "embed_tokens" in name}
+        groups = [{"params": [p for p in others if id(p) not in embeddings]}]
+        groups.append({"params": list(embeddings.values()), "lr": schedule.embedding_lr})
+    adam = torch.optim.AdamW(groups, lr=schedule.other_lr, betas=(0.9, 0.95), weight_decay=0.0)
     for optimizer in (muon, adam):
         for group in optimizer.param_groups:
             group["peak"] = group["lr"]

@@ -18,11 +18,13 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
-from make_pair import documents, drafting, evaluate, export, generation, stages, tokens
+from make_pair import documents, drafting, evaluate, export, generation, hybrid, stages, tokens
 from make_pair.drafter import Drafter
-from make_pair.model import KVCache, Target
+from make_pair.hub import ASSETS, HubTarget
+from make_pair.model import KVCache, Target, rope_table
+from make_pair.muon import Muon32
 from make_pair.prompts import held_out_prompts
-from make_pair.recipe import TINY_DENSE, ModelSize, Recipe, Schedule
+from make_pair.recipe import RECIPES, TINY_DENSE, ModelSize, Recipe, Schedule
 
 SIZE = ModelSize(hidden=32, intermediate=48, layers=4, heads=4, head_dim=16, vocab=300)
 RECIPE = Recipe(
@@ -36,6 +38,10 @@ RECIPE = Recipe(
     anchors=3,
     self_generated=128,
 )
+
+
+IMITATIONS = [recipe for recipe in RECIPES.values() if recipe.teacher]
+by_name = pytest.mark.parametrize("recipe", IMITATIONS, ids=lambda recipe: recipe.name)
 
 
 @pytest.fixture(scope="module")
@@ -254,3 +260,124 @@ def test_held_out_prompts_are_new_and_of_every_kind() -> None:
     trained = "".join(text for _, text in documents.generated_documents(TINY_DENSE.seed, 2000))
     modules = [prompt["prompt"] for prompt in prompts if prompt["kind"] == "module"]
     assert not any(text in trained for text in modules)
+
+
+def shaken(recipe: Recipe, seed: int) -> HubTarget:
+    """A target of the recipe's architecture, with all tensors off their starting values."""
+    model = HubTarget(recipe).eval().requires_grad_(False)
+    generator = torch.Generator().manual_seed(seed)
+    tensors = dict(model.named_parameters()) | {
+        name: buffer for name, buffer in model.named_buffers() if "correction_bias" in name
+    }
+    for tensor in tensors.values():
+        noise = torch.randn(tensor.shape, generator=generator)
+        tensor.copy_((tensor + 0.1 * noise).bfloat16().float())
+    return model
+
+
+@by_name
+def test_other_architectures_load_in_transformers(recipe: Recipe, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    model = shaken(recipe, 5)
+    tokenizer = ASSETS / "tiny-dense" / "target" / "tokenizer.json"
+    export.export_target(model, recipe, tokenizer, tmp_path)
+    loaded, report = AutoModelForCausalLM.from_pretrained(
+        tmp_path, dtype=torch.float32, output_loading_info=True
+    )
+    assert type(loaded).__name__ == export.target_config(recipe)["architectures"][0]
+    assert not any(report.values()), report
+    ids = torch.randint(0, recipe.target.vocab, (1, 80))
+    expected = loaded(ids, output_hidden_states=True)
+    states = model.hidden_states(ids)
+    torch.testing.assert_close(model.logits(states), expected.logits, rtol=1e-4, atol=1e-4)
+    for layer in recipe.target_layer_ids:
+        upstream = expected.hidden_states[layer + 1]
+        torch.testing.assert_close(states[layer], upstream, rtol=1e-4, atol=1e-4)
+
+
+@by_name
+def test_other_architectures_decode_as_in_one_pass(recipe: Recipe) -> None:
+    model = shaken(recipe, 6)
+    prefix = torch.randint(0, recipe.target.vocab, (2, 70))
+    greedy = torch.zeros(2)
+    rows = generation.continue_batch(model, prefix, 90, greedy, torch.Generator(), float32=True)
+    logits = model.logits(model.hidden_states(rows))[:, 69:-1]
+    chosen = logits.gather(-1, rows[:, 70:, None])[..., 0]
+    torch.testing.assert_close(chosen, logits.max(-1).values, rtol=0, atol=1e-3)
+
+
+@by_name
+def test_imitation_starts_near_its_teacher_and_resumes(recipe: Recipe, tmp_path: Path) -> None:
+    short = replace(recipe.target_run, steps=3, sequences=1, warmup=1, save_every=2)
+    recipe = replace(recipe, target_run=short, sequence=48)
+    tokenizer = Tokenizer.from_file(str(ASSETS / "tiny-dense" / "target" / "tokenizer.json"))
+    texts = [text for _, text in documents.generated_documents(11, 10)]
+    folders = tmp_path / "whole", tmp_path / "killed"
+    for folder in folders:
+        folder.mkdir()
+        for stream in ("generated", "stdlib"):
+            np.save(folder / f"{stream}.npy", tokens.encode(tokenizer, texts))
+    expected = stages.train_target(recipe, folders[0]).state_dict()
+    stages.train_target(recipe, folders[1], stop_after=3)
+    assert torch.load(folders[1] / "target.pt", weights_only=True)["step"] == 2
+    resumed = stages.train_target(recipe, folders[1]).state_dict()
+    assert all(torch.equal(weight, resumed[name]) for name, weight in expected.items())
+    first = json.loads((folders[0] / "target.jsonl").read_text().splitlines()[0])
+    assert max(first["apart"]) < 1, "further from the teacher than nothing at all"
+
+
+def test_hybrid_attention_keeps_every_fourth_frequency() -> None:
+    size = TINY_DENSE.target
+    cos, sin = rope_table(size, 50)
+    order = hybrid._rotated_first(size.head_dim)
+    assert sorted(order) == list(range(size.head_dim))
+    rotated = size.head_dim // 4
+    ours = rope_table(replace(size, head_dim=rotated), 50)
+    torch.testing.assert_close(cos[:, order[:rotated]], ours[0], rtol=0, atol=1e-5)
+    torch.testing.assert_close(sin[:, order[:rotated]], ours[1], rtol=0, atol=1e-5)
+
+
+def test_float32_muon_steps_as_torch_does() -> None:
+    generator = torch.Generator().manual_seed(7)
+    for shape in ((24, 40), (40, 24)):
+        start = torch.randn(shape, generator=generator)
+        ours, theirs = torch.nn.Parameter(start.clone()), torch.nn.Parameter(start.clone())
+        pair = Muon32([ours], lr=0.1), torch.optim.Muon([theirs], lr=0.1, weight_decay=0.01)
+        for _ in range(3):
+            ours.grad = torch.randn(shape, generator=generator)
+            theirs.grad = ours.grad.clone()
+            for optimizer in pair:
+                optimizer.step()
+        moved = (ours - start).norm()
+        assert (ours - theirs).norm() < 0.02 * moved
+
+
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=lambda recipe: recipe.name)
+def test_shipped_pair_is_that_of_its_recipe(recipe: Recipe) -> None:
+    folder, dense = ASSETS / recipe.name, ASSETS / "tiny-dense"
+    for part, config in (
+        ("target", export.target_config(recipe)),
+        ("drafter", export.drafter_config(recipe)),
+    ):
+        assert json.loads((folder / part / "config.json").read_text()) == config
+        assert (folder / part / "model.safetensors").stat().st_size <= export.WEIGHT_LIMIT
+    for name in ("prompts.jsonl", "target/tokenizer.json", "target/chat_template.jinja"):
+        assert (folder / name).read_bytes() == (dense / name).read_bytes()
+    assert max(recipe.target_layer_ids) < recipe.target.layers - 1, "the last is not captured"
+
+
+@by_name
+def test_shipped_target_knows_unseen_text(recipe: Recipe) -> None:
+    """The teacher's loss on such text is 0.30 a token; that of a model that loops is above 3."""
+    from transformers import AutoModelForCausalLM
+
+    folder = ASSETS / recipe.name / "target"
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    losses = []
+    for _, text in documents.generated_documents(77, 6):
+        ids = torch.tensor([tokenizer.encode(text, add_special_tokens=False).ids[:300]])
+        with torch.inference_mode():
+            losses.append(float(model(ids, labels=ids).loss))
+    assert sum(losses) / len(losses) < 0.8
