@@ -5,7 +5,8 @@
 Every tree server answers the same held-out prompts as a server without speculation of the same
 build: one client and many, with an empty radix cache and with one that holds the prompts. Exits
 with 1 where a token differs, other than at a near tie of the target (see ``common/equality.py``),
-or where near ties excuse more than 0.1 % of the continuations.
+or where near ties excuse more than 0.1 % of the continuations. For a target with experts, their
+choice is compared between batch shapes first (see ``common/routing.py``).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Sequence
 from common.arguments import integers, parser
 from common.equality import Reference, Tally, accept_length, references, tally
 from common.pairs import Pair
+from common.routing import check_routing, has_experts
 from common.server import Server, tree_flags
 
 MAX_EXCUSED_SHARE = 1e-3
@@ -94,6 +96,10 @@ def check_tree(
 
 def main() -> int:
     args = parse_args()
+    routing = None
+    if has_experts(args.pair):
+        routing = check_routing(args.pair, [r["prompt"] for r in args.pair.prompts(args.prompts)])
+        print(routing, flush=True)
     total = Tally()
     for page_size in args.page_sizes:
         found = measure_plain(args, page_size)
@@ -101,6 +107,7 @@ def main() -> int:
             total += check_tree(args.pair, budget, page_size, found, args)
     share = total.excused / total.continuations
     lossless = total.differing == 0 and share <= MAX_EXCUSED_SHARE
+    lossless = lossless and (routing is None or routing.differing == 0)
     print(
         f"{'LOSSLESS' if lossless else 'NOT LOSSLESS'}: {total.continuations} continuations, "
         f"{total.tokens} tokens equal, {total.differing} continuations differ, {total.excused} "
