@@ -166,15 +166,24 @@ class Machine {
     }
     for (;;) {
       bool ran = false;
-      for (int thread : arranged(threads)) {
-        if (fibers_[thread].wait != Wait::kNone) continue;
-        resume(thread);
-        ran = true;
-        // Warps go on as soon as they can: they run ahead of one another as far as possible.
-        release_warp(thread / 32);
+      for (int warp : arranged(threads / 32)) {
+        // As far as it gets without the others: warps are as far apart as barriers let them be.
+        while (run_warp(warp)) ran = true;
       }
       if (!ran && !release_block()) break;
     }
+  }
+
+  bool run_warp(int warp) {
+    bool ran = false;
+    for (int lane : arranged(32)) {
+      const int thread = warp * 32 + lane;
+      if (fibers_[thread].wait != Wait::kNone) continue;
+      resume(thread);
+      ran = true;
+    }
+    release_warp(warp);
+    return ran;
   }
 
   void release_warp(int warp) {

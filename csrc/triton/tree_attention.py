@@ -23,6 +23,7 @@ def tree_attention_kernel(
     v_scale,
     soft_cap,
     window,
+    min_keys,
     table_stride,
     q_stride_request,
     q_stride_node,
@@ -69,7 +70,9 @@ def tree_attention_kernel(
     first = 0
     if WINDOWED:  # nothing before it is seen, not even by the root
         first = tl.maximum(prefix_len - window, 0)
-    chunk = tl.cdiv(tl.cdiv(prefix_len - first, SPLITS), BLOCK_KEYS) * BLOCK_KEYS
+    # A split of few keys costs as much to merge as to compute: short prefixes leave some empty.
+    chunk = tl.maximum(tl.cdiv(prefix_len - first, SPLITS), min_keys)
+    chunk = tl.cdiv(chunk, BLOCK_KEYS) * BLOCK_KEYS
     begin = first + split * chunk
     end = tl.minimum(begin + chunk, prefix_len)
     if in_tree:

@@ -29,13 +29,14 @@ def deviation(
     heads: int,
     splits: int,
     dtype: torch.dtype,
+    min_keys: int = 1,
 ) -> float:
     """Largest difference from the reference of outputs and log-sum-exps; NaN counts as infinite."""
     case = paged_case(make_tree(kind, bs, nodes), lens, page)
     q = case.queries(heads, 576, torch.bfloat16)
     cache = case.cache(576, dtype=dtype)
     scale = 0.5 if dtype == torch.float8_e4m3fn else 1.0
-    workspace = SplitWorkspace.allocate(bs, nodes, heads, 512, splits, "cpu")
+    workspace = SplitWorkspace.allocate(bs, nodes, heads, 512, splits, "cpu", min_keys)
     workspace.out.fill_(torch.nan)
     workspace.lse.fill_(torch.nan)
     out, lse = poisoned(bs, nodes, heads, 512, dtype=torch.bfloat16), poisoned(bs, nodes, heads)
@@ -65,7 +66,8 @@ CASES = {
     "two words of ancestors": ("random", 1, 70, [3], 4, 1, 1, torch.bfloat16),
     "fp8, chain": ("chain", 2, 5, [33, 16], 64, 8, 2, torch.float8_e4m3fn),
     "fp8, few rows": ("star", 1, 3, [40], 8, 1, 1, torch.float8_e4m3fn),
-    "one row": ("chain", 1, 1, [31], 1, 1, 1, torch.bfloat16),
+    "a short prefix leaves splits empty": ("chain", 1, 2, [33], 1, 4, 3, torch.bfloat16, 32),
+    "one row": ("chain", 1, 1, [100], 1, 1, 1, torch.bfloat16),
     "16 heads": ("star", 1, 5, [17], 2, 16, 4, torch.bfloat16),
 }  # fmt: skip
 TOLERANCE = 2e-2  # of bfloat16 outputs and probabilities

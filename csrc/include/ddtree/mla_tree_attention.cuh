@@ -12,6 +12,7 @@
 //   out        bfloat16 [bs, nodes, heads, 512]; lse float32 [bs, nodes, heads], natural logarithm.
 //   partial    float32 [bs, splits + 1, nodes * heads, 512], partial_lse the same without 512.
 //   arrived    int32 [bs, tiles], all 0; the kernel leaves them 0.
+//   min_keys   of a split, so that a short prefix leaves some splits empty; at least 1.
 //   Every node sees the prefix and the nodes whose bit its words hold, so at least itself.
 // Launch: grid (tiles, splits + 1, bs), tiles = ceil(nodes * heads / kRows); 256 threads;
 //   MlaTile::kSharedBytes of dynamic shared memory, at most 101,376; one block a processor.
@@ -43,6 +44,8 @@ struct MlaParams {
   int32_t words;
   int32_t splits;
   int32_t page_size;
+  int32_t min_keys;
+  int32_t reserved;
 };
 
 // How a block lays out its shared memory. Rows are padded by 16 bytes: eight rows of a matrix then
@@ -123,6 +126,7 @@ class MlaTreeAttention {
     prefix = static_cast<int>(p.prefix_lens[request]);
     in_tree = split == p.splits;
     int chunk = (prefix + p.splits - 1) / p.splits;
+    chunk = chunk < p.min_keys ? p.min_keys : chunk;
     chunk = (chunk + kKeys - 1) / kKeys * kKeys;
     begin = in_tree ? prefix : split * chunk;
     end = in_tree ? prefix + p.nodes : begin + chunk < prefix ? begin + chunk : prefix;

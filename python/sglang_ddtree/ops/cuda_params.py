@@ -28,7 +28,7 @@ class MlaParams(ctypes.Structure):
         "arrived",
         strides="table_stride cache_stride",
         floats="qk_scale v_scale",
-        ints="bs nodes heads words splits page_size",
+        ints="bs nodes heads words splits page_size min_keys reserved",
     )
 
 

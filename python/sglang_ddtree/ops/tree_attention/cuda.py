@@ -109,4 +109,5 @@ def mla_arguments(
         words=tree.ancestors.shape[2],
         splits=workspace.splits,
         page_size=tree.page_size,
+        min_keys=workspace.min_keys,
     )

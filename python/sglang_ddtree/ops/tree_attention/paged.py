@@ -72,6 +72,10 @@ class PagedTree:
         return self.depth.shape[1]
 
 
+# Merging a part moves as many bytes as loading this many keys does, within a factor of two.
+MIN_KEYS = 256
+
+
 @dataclass(frozen=True, eq=False)
 class SplitWorkspace:
     """Partial results of the splits, and the count of splits that have arrived at each row tile.
@@ -81,12 +85,14 @@ class SplitWorkspace:
         lse: float32, at least ``bs * (splits + 1) * N * H`` values.
         arrived: int32, one count a tile, all 0 between launches: kernels leave it so.
         splits: parts of the prefix; the tree is one more.
+        min_keys: of a part; a short prefix makes fewer parts, and the others stay empty.
     """
 
     out: Tensor
     lse: Tensor
     arrived: Tensor
     splits: int
+    min_keys: int = MIN_KEYS
 
     @classmethod
     def allocate(
@@ -97,6 +103,7 @@ class SplitWorkspace:
         v_dim: int,
         splits: int,
         device: torch.device | str,
+        min_keys: int = MIN_KEYS,
     ) -> SplitWorkspace:
         """Buffers for up to `bs` requests; made before a graph is captured and used by all layers.
 
@@ -110,6 +117,7 @@ class SplitWorkspace:
             lse=torch.empty(rows, dtype=torch.float32, device=device),
             arrived=torch.zeros(bs * nodes * heads, dtype=torch.int32, device=device),
             splits=splits,
+            min_keys=min_keys,
         )
 
     def check(self, bs: int, nodes: int, heads: int, v_dim: int) -> None:
@@ -123,11 +131,12 @@ class SplitWorkspace:
             )
 
 
-def choose_splits(bs: int, tiles: int, processors: int, longest_prefix: int) -> int:
-    """Parts of the prefix that fill a device: two programs a processor over `tiles` row tiles.
+def choose_splits(
+    bs: int, tiles: int, processors: int, longest_prefix: int, blocks_per_processor: int = 1
+) -> int:
+    """Parts of the prefix that fill a device once, with the part of the tree; fixed in a graph.
 
-    Fixed when a graph is captured. No part is planned shorter than 64 keys: its result would cost
-    as much to merge as it saves.
+    tiles: row tiles of a request, over all KV heads. longest_prefix: that a graph will see.
     """
-    wanted = -(-2 * processors // max(1, bs * tiles))
-    return max(1, min(wanted, longest_prefix // 64, 128))
+    fitting = blocks_per_processor * processors // max(1, bs * tiles) - 1
+    return max(1, min(fitting, -(-longest_prefix // MIN_KEYS)))

@@ -113,11 +113,18 @@ def mla_tree_attention_triton(
     )
 
 
-def row_tiles(nodes: int, group: int, rope: int = 0) -> tuple[int, int]:
+def row_tiles(nodes: int, group: int, dim: int) -> tuple[int, int]:
     """Rows of a tile, and how many tiles the nodes of one request make for one KV head."""
-    largest = 16 if rope else 64  # MLA: the accumulator is 512 wide
+    largest = 32 if dim > 256 else 64  # the accumulator is as wide as a value
     rows = min(largest, max(16, triton.next_power_of_2(nodes * group)))
     return rows, triton.cdiv(nodes * group, rows)
+
+
+def key_block(dim: int, latent: bool) -> int:
+    """Keys of a tile: what fits into 99 KB of shared memory beside the queries."""
+    if dim <= 128:
+        return 64
+    return 32 if dim <= 256 or latent else 16
 
 
 def _launch(
@@ -149,7 +156,7 @@ def _launch(
 
     kv_heads, dim = k_cache.shape[1], q_dim - rope
     group = heads // kv_heads
-    rows, tiles = row_tiles(nodes, group, rope)
+    rows, tiles = row_tiles(nodes, group, dim)
     block_dim = triton.next_power_of_2(dim)
     tree_attention_kernel[(tiles, kv_heads, bs * (workspace.splits + 1))](
         q,
@@ -169,6 +176,7 @@ def _launch(
         v_scale,
         soft_cap,
         window,
+        workspace.min_keys,
         tree.table.stride(0),
         q.stride(0),
         q.stride(1),
@@ -186,7 +194,7 @@ def _launch(
         BLOCK_DIM=max(16, block_dim),
         BLOCK_V=max(16, triton.next_power_of_2(v_dim)),
         BLOCK_ROWS=rows,
-        BLOCK_KEYS=32 if block_dim >= 256 else 64,
+        BLOCK_KEYS=key_block(block_dim, rope > 0),
         WORDS=tree.ancestors.shape[2],
         PAGE=tree.page_size,
         SPLITS=workspace.splits,
