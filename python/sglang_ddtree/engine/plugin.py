@@ -33,18 +33,11 @@ def register() -> None:
     defaults.register()
     startup.register()
     if activate() is not None:
-        from sglang_ddtree.platform import (
-            attention,
-            core_binding,
-            gdn_backend,
-            gemma,
-            mla_backend,
-        )
+        from sglang_ddtree.platform import attention, core_binding, gdn_backend, gemma
         from sglang_ddtree.platform import hooks as platform_hooks
 
         attention.register()
         core_binding.register()
         gdn_backend.register()
         gemma.register()
-        mla_backend.register()
         platform_hooks.register()

@@ -85,15 +85,17 @@ class TorchTreeAttnBackend(AttentionBackend):
 
     def __init__(self, model_runner: ModelRunner) -> None:
         super().__init__()
-        self.req_to_token = model_runner.req_to_token_pool.req_to_token
-        self.kv_pool = model_runner.token_to_kv_pool
-        self.is_hybrid_swa = isinstance(self.kv_pool, SWAKVPool)
+        # SGLang reads both pools from the backend of a hybrid model's attention layers
+        # (srt/layers/attention/hybrid_linear_attn_backend.py:1197@0.5.23).
+        self.req_to_token_pool = model_runner.req_to_token_pool
+        self.token_to_kv_pool = model_runner.token_to_kv_pool
+        self.is_hybrid_swa = isinstance(self.token_to_kv_pool, SWAKVPool)
         self.device = model_runner.device
 
     def init_forward_metadata(self, forward_batch: ForwardBatch) -> None:
         """Make what all layers of this forward share."""
         self.swa_out_cache_loc = (
-            self.kv_pool.translate_loc_from_full_to_swa(forward_batch.out_cache_loc)
+            self.token_to_kv_pool.translate_loc_from_full_to_swa(forward_batch.out_cache_loc)
             if self.is_hybrid_swa and forward_batch.out_cache_loc is not None
             else None
         )
@@ -117,7 +119,9 @@ class TorchTreeAttnBackend(AttentionBackend):
         else:
             tree_mask, depth = tree.ancestor_mask(), tree.depth.long()
         num_keys = int(prefix_lens.max()) + width
-        slots = self.req_to_token[forward_batch.req_pool_indices, :num_keys].long()
+        slots = self.req_to_token_pool.req_to_token[
+            forward_batch.req_pool_indices, :num_keys
+        ].long()
         causal = TreeAttentionMetadata(slots, prefix_lens.long(), tree_mask, depth)
         # What lies beyond a shorter request is not its own; slot 0 is the pool's padding.
         slots.masked_fill_(~causal.live, 0)
@@ -132,7 +136,7 @@ class TorchTreeAttnBackend(AttentionBackend):
             strict=True,
         )
         for row, prefix_len, chunk_len in chunks:
-            slots = self.req_to_token[row, : prefix_len + chunk_len].long()
+            slots = self.req_to_token_pool.req_to_token[row, : prefix_len + chunk_len].long()
             position = torch.arange(prefix_len + chunk_len, device=self.device)
             distance = position[prefix_len:, None] - position
             rows = slice(start, start + chunk_len)
@@ -141,7 +145,11 @@ class TorchTreeAttnBackend(AttentionBackend):
         return plans
 
     def _swa_slots(self, slots: torch.Tensor) -> torch.Tensor | None:
-        return self.kv_pool.translate_loc_from_full_to_swa(slots) if self.is_hybrid_swa else None
+        return (
+            self.token_to_kv_pool.translate_loc_from_full_to_swa(slots)
+            if self.is_hybrid_swa
+            else None
+        )
 
     def forward_extend(
         self,
@@ -155,13 +163,13 @@ class TorchTreeAttnBackend(AttentionBackend):
         """Attention of one layer; ``q`` is ``[tokens, heads * head_dim]`` and so is the result."""
         self._check(layer)
         if save_kv_cache and k is not None:
-            self.kv_pool.set_kv_buffer(
+            self.token_to_kv_pool.set_kv_buffer(
                 layer, KVWriteLoc(forward_batch.out_cache_loc, self.swa_out_cache_loc), k, v
             )
-        k_cache = self.kv_pool.get_key_buffer(layer.layer_id)
-        v_cache = self.kv_pool.get_value_buffer(layer.layer_id)
+        k_cache = self.token_to_kv_pool.get_key_buffer(layer.layer_id)
+        v_cache = self.token_to_kv_pool.get_value_buffer(layer.layer_id)
         q = q.view(-1, layer.tp_q_head_num, layer.qk_head_dim)
-        in_swa_pool = self.is_hybrid_swa and self.kv_pool.layers_mapping[layer.layer_id][1]
+        in_swa_pool = self.is_hybrid_swa and self.token_to_kv_pool.layers_mapping[layer.layer_id][1]
         if isinstance(self._plan, NodePlan):
             metadata = self._plan.metadata(
                 bidirectional=layer.attn_type == AttentionType.ENCODER_ONLY, swa=in_swa_pool
@@ -219,9 +227,10 @@ def create_backend(model_runner: ModelRunner) -> TorchTreeAttnBackend:
 
     if not isinstance(model_runner.token_to_kv_pool, MLATokenToKVPool):
         return TorchTreeAttnBackend(model_runner)
-    from sglang_ddtree.platform.mla_backend import TorchTreeMLABackend
+    from sglang_ddtree.platform import mla_backend
 
-    return TorchTreeMLABackend(model_runner)
+    mla_backend.register()
+    return mla_backend.TorchTreeMLABackend(model_runner)
 
 
 def register() -> None:

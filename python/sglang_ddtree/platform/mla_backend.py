@@ -80,6 +80,7 @@ def always_absorbed(attention: Any, forward_batch: ForwardBatch) -> Any:
 
 
 def register() -> None:
+    """Tell DeepSeek's layers about this backend; their modules are too heavy for every process."""
     from sglang.srt.models.deepseek_common.attention_backend_handler import (
         AttentionBackendRegistry,
     )
