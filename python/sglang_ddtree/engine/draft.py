@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from sglang.srt.model_executor.forward_batch_info import (
@@ -76,9 +76,10 @@ def candidate_head(lm_head: torch.nn.Module) -> Any:
     if hasattr(lm_head, "org_vocab_size"):
         return lm_head
     parallel = get_parallel()
-    vocab_size = lm_head.weight.shape[0]
+    table = cast("torch.Tensor", lm_head.weight)
+    vocab_size = table.shape[0]
     rows = -(-vocab_size // parallel.tp_size)
     start = min(parallel.tp_rank * rows, vocab_size)
-    weight = lm_head.weight[start : start + rows]
+    weight = table[start : start + rows]
     shard = SimpleNamespace(num_org_elements=weight.shape[0], org_vocab_start_index=start)
     return SimpleNamespace(weight=weight, org_vocab_size=vocab_size, shard_indices=shard)
