@@ -21,7 +21,7 @@ RANK = """
 import signal, sys
 from setproctitle import setproctitle
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-setproctitle(f"sglang::scheduler_TP{sys.argv[1]}")
+setproctitle(f"sglang::scheduler_DP0_TP{sys.argv[1]}_EP0")
 print("rank", sys.argv[1], flush=True)
 while True:
     signal.pause()

@@ -83,7 +83,7 @@ class Run:
         return psutil.Process(self.process.pid).children(recursive=True)
 
     def rank(self, number: int) -> psutil.Process:
-        title = f"sglang::scheduler_TP{number}"
+        title = f"sglang::scheduler_DP0_TP{number}_EP0"
         return next(p for p in self.family() if p.cmdline()[:1] == [title])
 
     def end(self) -> int:
