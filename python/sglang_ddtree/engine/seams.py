@@ -149,6 +149,11 @@ SEAMS = (
         "commit the accepted path",
     ),
     Seam(
+        f"{_SRT}.mem_cache.memory_pool.MLATokenToKVPool.move_kv_cache",
+        ("tgt_loc", "src_loc"),
+        "commit the accepted path in a latent pool",
+    ),
+    Seam(
         f"{_GDN}.forward_extend",
         ("layer", "forward_batch", "mixed_qkv", "a", "b"),
         "verify trees in recurrent layers",
@@ -213,6 +218,17 @@ SEAMS = (
         f"{_SRT}.mem_cache.allocation.get_last_loc_torch",
         ("req_to_token", "req_pool_indices_tensor", "prefix_lens_tensor"),
         "serve pages without a GPU",
+    ),
+    Seam(
+        f"{_SRT}.models.deepseek_common.attention_backend_handler.AttentionBackendRegistry"
+        ".register",
+        ("backend_name", "handler_func"),
+        "serve latent attention without a GPU",
+    ),
+    Seam(
+        f"{_SRT}.arg_groups.model_hook.attention_backends_of",
+        (),
+        "serve Gemma-4 without a GPU",
     ),
     Seam(
         f"{_GDN}.forward_decode",
