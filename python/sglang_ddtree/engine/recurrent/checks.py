@@ -44,6 +44,7 @@ def recurrent_problems(
     """
     from sglang.srt.arg_groups.model_override_base import mamba_extra_buffer_of
     from sglang.srt.configs.hybrid_arch import mambaish_config
+    from sglang.srt.configs.mamba_utils import mamba2_state_dtype
     from sglang.srt.platforms import current_platform
 
     snapshot = options.recurrent == "snapshot"
@@ -82,14 +83,14 @@ def recurrent_problems(
         ),
     }
     problems = [reason for reason, applies in refused.items() if applies]
-    dtypes = config.mamba2_cache_params.dtype
+    dtypes = mamba2_state_dtype(config)
     if dtypes.conv != target.dtype:
         wanted = dtype_name(target.dtype)
         problems.append(
             f"convolution windows would be rounded from {wanted} to {dtype_name(dtypes.conv)}, "
             f"other inputs of a tree not: set SGLANG_MAMBA_CONV_DTYPE={wanted}"
         )
-    if dtype_name(dtypes.temporal) != "float32":
+    if (cfg.mamba_ssm_dtype or dtype_name(dtypes.temporal)) != "float32":
         problems.append(
             "recurrent states must be float32 for answers to equal plain decoding's: set "
             "--mamba-ssm-dtype float32"
