@@ -24,7 +24,7 @@ def oracle() -> Iterator[Oracle]:
 
 @pytest.fixture(scope="module")
 def texts() -> list[str]:
-    return [record["prompt"] for record in PAIR.prompts(6)]
+    return [record["prompt"] for record in PAIR.prompts(4)]
 
 
 @pytest.fixture(scope="module")
