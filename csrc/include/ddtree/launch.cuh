@@ -14,15 +14,20 @@
 
 #if __has_include(<tvm/ffi/function.h>)
 #include <tvm/ffi/function.h>
-#define DDTREE_TVM_EXPORT(name)                                                                \
-  TVM_FFI_DLL_EXPORT_TYPED_FUNC(name, [](int64_t params, int64_t stream) {                     \
-    int error =                                                                                \
-        ddtree_##name(reinterpret_cast<const void*>(params), reinterpret_cast<void*>(stream)); \
-    if (error != cudaSuccess) {                                                                \
-      TVM_FFI_THROW(RuntimeError) << #name << ": "                                             \
-                                  << cudaGetErrorString(static_cast<cudaError_t>(error));      \
-    }                                                                                          \
-  });
+namespace ddtree {
+inline void raise_from(const char* name, int error) {
+  if (error != cudaSuccess) {
+    TVM_FFI_THROW(RuntimeError) << name << ": "
+                                << cudaGetErrorString(static_cast<cudaError_t>(error));
+  }
+}
+}  // namespace ddtree
+#define DDTREE_TVM_EXPORT(name)                                                    \
+  static void ddtree_raising_##name(int64_t params, int64_t stream) {              \
+    ddtree::raise_from(#name, ddtree_##name(reinterpret_cast<const void*>(params), \
+                                            reinterpret_cast<void*>(stream)));     \
+  }                                                                                \
+  TVM_FFI_DLL_EXPORT_TYPED_FUNC(name, ddtree_raising_##name);
 #else
 #define DDTREE_TVM_EXPORT(name)
 #endif
