@@ -23,7 +23,7 @@ def moved(tree: PagedTree, device: str) -> PagedTree:
 
 def workspace_of(case: Paged, heads: int, v_dim: int, splits: int, device: str) -> SplitWorkspace:
     bs, nodes = case.tree.tokens.shape
-    workspace = SplitWorkspace.allocate(bs, nodes, heads, v_dim, splits, device)
+    workspace = SplitWorkspace.allocate(bs, nodes, heads, v_dim, splits, device, min_keys=40)
     workspace.out.fill_(torch.nan)
     workspace.lse.fill_(torch.nan)
     return workspace
@@ -196,6 +196,7 @@ def test_bad_input_is_refused() -> None:
 
 
 def test_splits_fill_the_device_and_no_more() -> None:
-    assert choose_splits(bs=1, tiles=2, processors=188, longest_prefix=131072) == 128
-    assert choose_splits(bs=8, tiles=8, processors=188, longest_prefix=131072) == 6
-    assert choose_splits(bs=1, tiles=1, processors=188, longest_prefix=100) == 1
+    assert choose_splits(bs=1, tiles=8, processors=188, longest_prefix=131072) == 22
+    assert choose_splits(bs=8, tiles=8, processors=188, longest_prefix=131072) == 1
+    assert choose_splits(bs=1, tiles=1, processors=188, longest_prefix=1000) == 4
+    assert choose_splits(1, 16, 188, 131072, blocks_per_processor=2) == 22
