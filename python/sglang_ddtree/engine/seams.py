@@ -259,6 +259,11 @@ SEAMS = (
         for name in ("fused_qkvzba_split_reshape_cat_contiguous", "fused_qkvzba_split_reshape_cat")
     ),
     Seam(
+        "sglang.kernels.ops.attention.table_qk_norm_rope.table_qk_norm_rope_",
+        ("qkv", "positions", "q_weight", "k_weight", "cos_sin_cache", "num_q_heads", "head_dim"),
+        "run a bfloat16 drafter without a GPU",
+    ),
+    Seam(
         "sglang.kernels.ops.sampling.murmur_hash.murmur_hash32",
         ("seed", "positions", "col_indices"),
         "sample with a seed without a GPU",

@@ -102,6 +102,7 @@ def register() -> None:
     from sglang.srt.mem_cache.allocation import get_last_loc_torch
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
+    from sglang_ddtree.platform.draft_ops import table_qk_norm_rope_
     from sglang_ddtree.platform.seeded_sampling import murmur_hash32
 
     for target, replacement in {
@@ -109,6 +110,7 @@ def register() -> None:
         # The last slot of a request, which a paged allocator goes on from.
         "sglang.srt.mem_cache.allocation.get_last_loc": get_last_loc_torch,
         "sglang.kernels.ops.sampling.murmur_hash.murmur_hash32": murmur_hash32,
+        "sglang.kernels.ops.attention.table_qk_norm_rope.table_qk_norm_rope_": table_qk_norm_rope_,
         "sglang.srt.model_executor.model_runner.ModelRunner.maybe_enable_batch_invariant_mode": (
             keep_torch_matmul
         ),
