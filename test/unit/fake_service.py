@@ -1,13 +1,15 @@
-"""Stands in for one SGLang server: health, ranks under SGLang's titles, drain on SIGTERM.
+"""Stands in for an SGLang server or router: health, ranks under SGLang's titles, drain on SIGTERM.
 
     python fake_service.py PORT RANKS [OPTION...]
 
-Options: ``never-healthy``; ``fails`` at once; ``stubborn``: deaf to SIGTERM. Its ranks don't watch
-their parent, so that whoever leaves them behind is found out. ``GET /slow`` answers after a second.
+Options: ``never-healthy``; ``fails`` at once; ``stubborn``: deaf to SIGTERM; ``workers=N``: a
+router that finds one more of N servers each time it is asked. Ranks don't watch their parent, so
+that whoever leaves them behind is found out. ``GET /slow`` answers after a second.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -29,13 +31,27 @@ while True:
 
 
 class Handler(BaseHTTPRequestHandler):
+    asked = 0
+
     def do_GET(self) -> None:
+        if self.path == "/workers":
+            self.list_workers()
+            return
         healthy = self.path != "/health" or "never-healthy" not in sys.argv
         if self.path == "/slow":
             time.sleep(1)  # the work
         self.send_response(200 if healthy else 503)
         self.end_headers()
         self.wfile.write(b"done")
+
+    def list_workers(self) -> None:
+        """One more of the servers is healthy each time."""
+        (count,) = [int(text.split("=")[1]) for text in sys.argv if text.startswith("workers=")]
+        workers = [{"is_healthy": i < Handler.asked} for i in range(count)]
+        Handler.asked += 1
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps({"workers": workers, "total": count}).encode())
 
     def log_message(self, *_: Any) -> None:
         pass

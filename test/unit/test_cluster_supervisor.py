@@ -109,7 +109,7 @@ def left(family: list[psutil.Process]) -> list[psutil.Process]:
 
 
 def test_a_dead_rank_ends_everything_with_one_message(start: Callable[..., Run]) -> None:
-    run = start("2", "2", "0")
+    run = start("2", "2", "0 workers=2")
     run.wait_until_ready()
     family = run.family()
     assert len(family) == 3 + 4
@@ -126,7 +126,7 @@ def test_a_dead_rank_ends_everything_with_one_message(start: Callable[..., Run])
 
 def test_a_dead_server_or_router_is_named(start: Callable[..., Run]) -> None:
     for which, name in ((0, "replica 0"), (1, "router")):
-        run = start("1", "0")
+        run = start("1", "0 workers=1")
         run.wait_until_ready()
         family = run.family()
         port = str(run.ports[which])
@@ -137,7 +137,7 @@ def test_a_dead_server_or_router_is_named(start: Callable[..., Run]) -> None:
 
 
 def test_sigterm_finishes_what_runs(start: Callable[..., Run]) -> None:
-    run = start("2", "0")
+    run = start("2", "0 workers=1")
     run.wait_until_ready()
     family = run.family()
     with ThreadPoolExecutor(1) as client:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -77,20 +78,22 @@ class Supervisor:
             self.say(f"sglang-ddtree launch: starting {spec.name} ({spec.place}) on {spec.url}")
             self._children.append(_start_child(spec.name, spec.command, spec.cores))
         for spec, child in zip(self.service.servers, self._children, strict=True):
-            self._wait_until_healthy(child, spec.url + "/health")
+            self._wait_until(child, lambda url=spec.url: _answers(url + "/health"))
             self._ranks[child.name] = child.ranks()
             self._report_binding(spec, child)
         if self.service.router is not None:
             self.say(f"sglang-ddtree launch: starting the router on {self.service.url}")
             router = _start_child("router", self.service.router, ())
             self._children.append(router)
-            self._wait_until_healthy(router, self.service.url + "/health")
+            url, servers = self.service.url, len(self.service.servers)
+            # It is healthy on its own, and answers 503 as long as it knows no server.
+            self._wait_until(router, lambda: _routes_to(url) == servers)
         self._ready = True
         self.say(f"sglang-ddtree launch: ready on {self.service.url}")
 
-    def _wait_until_healthy(self, child: Child, url: str) -> None:
+    def _wait_until(self, child: Child, is_ready: Callable[[], bool]) -> None:
         began = last = time.monotonic()
-        while not _answers(url):
+        while not is_ready():
             self._check()
             now = time.monotonic()
             if now - began > self.start_timeout_s:
@@ -207,6 +210,15 @@ def _answers(url: str) -> bool:
             return answer.status == 200
     except (urllib.error.URLError, ConnectionError, TimeoutError):
         return False
+
+
+def _routes_to(url: str) -> int:
+    """How many healthy servers SGLang's router knows."""
+    try:
+        with _HTTP.open(url + "/workers", timeout=5) as answer:
+            return sum(worker["is_healthy"] for worker in json.load(answer)["workers"])
+    except (urllib.error.URLError, ConnectionError, TimeoutError):
+        return 0
 
 
 def _is_alive(process: psutil.Process) -> bool:

@@ -1,0 +1,1 @@
+"""Operations and kernels against independent oracles."""
