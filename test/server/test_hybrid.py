@@ -220,7 +220,8 @@ def test_memory_is_what_the_plan_says() -> None:
     recurrent = read_folder(PAIR.target).recurrent
     assert recurrent is not None
     budget = 63
-    with server_of(*tree_flags(PAIR, budget), "--dtype", "bfloat16") as server:
+    flags = ("--dtype", "bfloat16", "--max-mamba-cache-size", "8192")
+    with server_of(*tree_flags(PAIR, budget), *flags) as server:
         log = server.log()
     found = re.search(
         r"up to (\d+) requests at once; trees of (\d+) nodes are stashed in ([\d.]+) MB, a state "
