@@ -72,6 +72,7 @@ def parse_args() -> argparse.Namespace:
     made.add_argument("--temperatures", type=numbers, default="0,0.7,1")
     made.add_argument("--samples", type=int, default=2, help="per prompt where temperature > 0")
     made.add_argument("--concurrency", type=int, default=8)
+    made.add_argument("--spine-only", action="store_true", help="leave trees without spine out")
     made.add_argument("--topk", type=int, help="candidates per depth; default the server's")
     made.add_argument("--output", type=Path, help="write the figures as JSON")
     made.add_argument("--plot", type=Path, help="draw tokens per step over the budget, as a PNG")
@@ -134,7 +135,7 @@ def record(results: Results, method: str, temperature: float, value: float) -> N
 
 def measure_trees(args: argparse.Namespace, prompts: list[str], results: Results) -> None:
     """One server for each budget and spine setting, all temperatures on it."""
-    for spine in (True, False):
+    for spine in (True,) if args.spine_only else (True, False):
         for budget in args.budgets:
             flags = tree_flags(args.pair, budget, topk=args.topk, spine=spine)
             with Server(args.pair.target, flags) as server:
