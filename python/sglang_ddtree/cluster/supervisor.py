@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from types import FrameType
 
 import psutil
@@ -78,7 +79,7 @@ class Supervisor:
             self.say(f"sglang-ddtree launch: starting {spec.name} ({spec.place}) on {spec.url}")
             self._children.append(_start_child(spec.name, spec.command, spec.cores))
         for spec, child in zip(self.service.servers, self._children, strict=True):
-            self._wait_until(child, lambda url=spec.url: _answers(url + "/health"))
+            self._wait_until(child, partial(_answers, spec.url + "/health"))
             self._ranks[child.name] = child.ranks()
             self._report_binding(spec, child)
         if self.service.router is not None:
