@@ -32,6 +32,14 @@ def plain_oracle(pair: Pair, *flags: str) -> Iterator[Oracle]:
         assert oracle.excused <= 2
 
 
+def check_against_transformers(oracle: Oracle, texts: Sequence[str]) -> None:
+    """The oracle of the other tests, against one that shares no code with it."""
+    for text in texts:
+        ids = oracle.reference.encode(text)
+        mismatch = oracle.reference.greedy_mismatch(ids, oracle.tokens(text))
+        assert mismatch is None, f"{mismatch}, after {text!r}"
+
+
 def continue_from(server: Server, ids: Sequence[int], count: int) -> tuple[list[int], int]:
     """Greedy continuation of token ids, and how many of them the server had cached."""
     params = {"temperature": 0, "max_new_tokens": count, "ignore_eos": True}

@@ -11,24 +11,30 @@ import pytest
 import requests
 from common import plugins
 from common.equality import accept_length
-from common.pairs import Pair, names
+from common.pairs import Pair
 from common.server import Server, tree_flags
 
 from server.client import is_idle, load, stream, wait_until
-from server.configurations import COMMON, CONTEXT_LENGTH, PAGED, STRICT
+from server.configurations import CONTEXT_LENGTH, PAGED
 from server.oracle import Oracle
-from server.reference import ReferenceTarget
+from server.pair_server import (
+    check_against_transformers,
+    continue_from,
+    is_complete,
+    plain_oracle,
+    server_of,
+)
 from sglang_ddtree.cluster.config_facts import read_folder
 
 PAIR = Pair("tiny-hybrid")
-pytestmark = pytest.mark.skipif(PAIR.name not in names(), reason=f"no pair {PAIR.name}")
+pytestmark = pytest.mark.skipif(not is_complete(PAIR), reason=f"no pair {PAIR.name}")
 
 # States of the prefix cache are kept at multiples of this many tokens where decoding takes any.
 INTERVAL = 64
 TRACKED = (*PAGED, "--mamba-track-interval", str(INTERVAL))
 TREES = {
     # As narrow as the drafter's block: one path, the cache keeps whole answers.
-    "chain": (PAIR.block_size - 1 if PAIR.name in names() else 1, ()),
+    "chain": (PAIR.block_size - 1 if is_complete(PAIR) else 1, ()),
     "wide": (63, ()),
     # Pages and checkpoints during prefill and decoding.
     "paged": (63, TRACKED),
@@ -39,22 +45,10 @@ GB = 1 << 30  # SGLang's
 FREE = {"max_new_tokens": 96, "ignore_eos": True}
 
 
-def server_of(*flags: str, **env: str) -> Server:
-    return Server(PAIR.target, (*COMMON, *flags), {**STRICT, **env})
-
-
 @pytest.fixture(scope="module")
-def reference() -> ReferenceTarget:
-    return ReferenceTarget(PAIR)
-
-
-@pytest.fixture(scope="module")
-def oracle(reference: ReferenceTarget) -> Iterator[Oracle]:
-    """Plain decoding of the same build."""
-    with server_of() as plain:
-        oracle = Oracle(plain, reference)
+def oracle() -> Iterator[Oracle]:
+    with plain_oracle(PAIR) as oracle:
         yield oracle
-        assert oracle.excused <= 2  # near ties among tens of thousands of tokens
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +59,7 @@ def texts() -> list[str]:
 @pytest.fixture(scope="module", params=TREES)
 def tree(request: pytest.FixtureRequest) -> Iterator[Server]:
     budget, flags = TREES[request.param]
-    with server_of(*tree_flags(PAIR, budget), *flags) as server:
+    with server_of(PAIR, *tree_flags(PAIR, budget), *flags) as server:
         yield server
         assert server.is_alive(), server.log()[-6000:]
 
@@ -81,29 +75,21 @@ def keeps_prompts(server: Server) -> bool:
     return info["page_size"] > 1 and info["chunked_prefill_size"] > INTERVAL
 
 
-def test_plain_decoding_agrees_with_transformers(
-    oracle: Oracle, reference: ReferenceTarget, texts: list[str]
-) -> None:
-    for text in texts:
-        mismatch = reference.greedy_mismatch(reference.encode(text), oracle.tokens(text))
-        assert mismatch is None, f"{mismatch}, after {text!r}"
+def test_plain_decoding_agrees_with_transformers(oracle: Oracle, texts: list[str]) -> None:
+    check_against_transformers(oracle, texts)
 
 
-def test_plain_decoding_from_a_warm_prefix(
-    oracle: Oracle, reference: ReferenceTarget, texts: list[str]
-) -> None:
+def test_plain_decoding_from_a_warm_prefix(oracle: Oracle, texts: list[str]) -> None:
     """The CPU platform's own checkpoints, in prefill and in decoding, without any speculation."""
-    with server_of(*TRACKED) as server:
+    with server_of(PAIR, *TRACKED) as server:
         for text in texts[:3]:
-            prompt, expected = reference.encode(text), oracle.tokens(text, 128)
+            prompt, expected = oracle.reference.encode(text), oracle.tokens(text, 128)
             server.generate(text, max_new_tokens=100, ignore_eos=True)
             ids = [*prompt, *expected[:110]]
-            params = {"temperature": 0, "max_new_tokens": 18, "ignore_eos": True}
-            body = {"input_ids": ids, "sampling_params": params}
-            answer = server.post("/generate", body).json()
-            oracle.check_tokens(text, [*expected[:110], *answer["output_ids"]], expected)
+            got, cached = continue_from(server, ids, 18)
+            oracle.check_tokens(text, [*expected[:110], *got], expected)
             # Of an answer the last checkpoint stays; the last token never went through the layers.
-            assert answer["meta_info"]["cached_tokens"] == (len(prompt) + 99) // INTERVAL * INTERVAL
+            assert cached == (len(prompt) + 99) // INTERVAL * INTERVAL
 
 
 def test_no_snapshots_are_allocated(tree: Server) -> None:
@@ -127,9 +113,7 @@ def test_cold_and_warm_prefix(tree: Server, oracle: Oracle, texts: list[str]) ->
             assert any(cached) == (max(lengths) > INTERVAL and keeps_prompts(tree))
 
 
-def test_answers_become_prefixes(
-    tree: Server, oracle: Oracle, reference: ReferenceTarget, texts: list[str]
-) -> None:
+def test_answers_become_prefixes(tree: Server, oracle: Oracle, texts: list[str]) -> None:
     """A state that the cache keeps of an answer is the state of exactly the tokens it names."""
     tree.flush_cache()
     reused = 0
@@ -137,13 +121,10 @@ def test_answers_become_prefixes(
         for length in (40, 80, 128):
             tree.generate(text, max_new_tokens=length, ignore_eos=True)
             expected = oracle.tokens(text, length + 32)
-            ids = [*reference.encode(text), *expected[:length]]
-            params = {"temperature": 0, "max_new_tokens": 32, "ignore_eos": True}
-            body = {"input_ids": ids, "sampling_params": params}
-            answer = tree.post("/generate", body).json()
-            oracle.check_tokens(text, [*expected[:length], *answer["output_ids"]], expected)
-            cached = answer["meta_info"]["cached_tokens"]
-            reused += cached > len(reference.encode(text))
+            ids = [*oracle.reference.encode(text), *expected[:length]]
+            got, cached = continue_from(tree, ids, 32)
+            oracle.check_tokens(text, [*expected[:length], *got], expected)
+            reused += cached > len(oracle.reference.encode(text))
             if not keeps_whole_answers(tree):
                 assert cached % INTERVAL == 0
     assert reused > 0
@@ -221,7 +202,7 @@ def test_memory_is_what_the_plan_says() -> None:
     assert recurrent is not None
     budget = 63
     flags = ("--dtype", "bfloat16", "--max-mamba-cache-size", "8192")
-    with server_of(*tree_flags(PAIR, budget), *flags) as server:
+    with server_of(PAIR, *tree_flags(PAIR, budget), *flags) as server:
         log = server.log()
     found = re.search(
         r"up to (\d+) requests at once; trees of (\d+) nodes are stashed in ([\d.]+) MB, a state "
@@ -247,7 +228,7 @@ BUDGETS = (7, 31, 127)
 
 
 def measured(budget: int, texts: list[str], **env: str) -> list[dict[str, Any]]:
-    with server_of(*tree_flags(PAIR, budget), **env) as server:
+    with server_of(PAIR, *tree_flags(PAIR, budget), **env) as server:
         return server.generate_all(texts, concurrency=4, **FREE)
 
 

@@ -10,7 +10,13 @@ from common.server import Server, tree_flags
 
 from server.client import is_idle, load, wait_until
 from server.oracle import Oracle
-from server.pair_server import check_prefix_hits, is_complete, plain_oracle, server_of
+from server.pair_server import (
+    check_against_transformers,
+    check_prefix_hits,
+    is_complete,
+    plain_oracle,
+    server_of,
+)
 
 PAIR = Pair("tiny-mla")
 pytestmark = pytest.mark.skipif(not is_complete(PAIR), reason=f"no pair {PAIR.name}")
@@ -50,12 +56,7 @@ def tree(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 
 def test_plain_decoding_agrees_with_transformers(oracle: Oracle, texts: list[str]) -> None:
-    """The oracle of the other tests, against one that shares no code with it."""
-    for text in texts[:3]:
-        mismatch = oracle.reference.greedy_mismatch(
-            oracle.reference.encode(text), oracle.tokens(text)
-        )
-        assert mismatch is None, f"{mismatch}, after {text!r}"
+    check_against_transformers(oracle, texts[:3])
 
 
 def test_cold_and_warm_prefix(tree: Server, oracle: Oracle, texts: list[str]) -> None:

@@ -6,12 +6,12 @@ import json
 import re
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from server import mla_configs
+from server.launch_cases import outcomes_of
 from server.launch_probe import STARTED
 from server.mla_configs import DEEPSEEK_V3, GLM4_MOE_LITE, KIMI_K25, drafter_of
 
@@ -82,15 +82,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, An
             str(mla_configs.write(folder / "drafter", drafter)),
         ]
         cases[name] = {"flags": [*paths, "--speculative-algorithm", "DDTREE", *flags]}
-    probe = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("launch_probe.py"))],
-        input=json.dumps(list(cases.values())),
-        stdout=subprocess.PIPE,
-        text=True,
-        timeout=300,
-        check=True,
-    )
-    return dict(zip(cases, json.loads(probe.stdout), strict=True))
+    return outcomes_of(cases)
 
 
 @pytest.mark.parametrize("name", SERVED)

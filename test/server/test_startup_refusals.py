@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import torch
 from common.pairs import Pair
 from safetensors.torch import load_file, save_file
 
+from server.launch_cases import outcomes_of
 from server.launch_probe import STARTED
 
 PAIR = Pair("tiny-dense")
@@ -204,15 +203,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, An
         change(folder)
         cases[name] = case(SERVED["drafter of its own folder"], folder)
     cases[OTHER_SGLANG] = case(DRAFTER, intact, sglang_version=OTHER_SGLANG)
-    probe = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("launch_probe.py"))],
-        input=json.dumps(list(cases.values())),
-        stdout=subprocess.PIPE,
-        text=True,
-        timeout=300,
-        check=True,
-    )
-    return dict(zip(cases, json.loads(probe.stdout), strict=True))
+    return outcomes_of(cases)
 
 
 @pytest.mark.parametrize("name", SERVED)
