@@ -1,4 +1,4 @@
-"""``sglang-ddtree``: look at an installation, plan a machine with many GPUs, launch on it."""
+"""``sglang-ddtree``: look at an installation, plan a machine, launch on it, make a drafter."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from sglang_ddtree.cluster import launch_command, plan_command, probe_command
+from sglang_ddtree.drafter import commands as drafter_commands
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -22,6 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     plan_command.add(commands)
     launch_command.add(commands)
     probe_command.add(commands)
+    drafter_commands.add(commands)
     args = parser.parse_args(argv)
     return args.run(args)
 
