@@ -44,15 +44,35 @@ class RunFolder:
         """The trained drafter, as SGLang loads it."""
         return self.path / "drafter"
 
-    def record(self, step: str, options: Mapping[str, Any]) -> None:
+    def record(
+        self, step: str, options: Mapping[str, Any], fixed: Mapping[str, Any] | None = None
+    ) -> None:
         """Write down a step's options, versions and time in ``run.json``."""
         steps = self.recorded()
         steps[step] = {
             "options": {key: _plain(value) for key, value in options.items()},
             "versions": {name: _version(name) for name in _PACKAGES},
+            **({"fixed": dict(fixed)} if fixed is not None else {}),
             "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }
         write_json(self.path / "run.json", steps)
+
+    def keep_same(self, step: str, fixed: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+        """Record a step that may be resumed; ``fixed`` must be what it was begun with.
+
+        Raises:
+            DrafterError: it was begun with something else.
+        """
+        before = self.recorded().get(step, {}).get("fixed")
+        changed = [key for key in fixed if before is not None and before.get(key) != fixed[key]]
+        if before is not None and changed:
+            told = ", ".join(f"{key} {before.get(key)!r} (now {fixed[key]!r})" for key in changed)
+            raise DrafterError(
+                f"{self.path} was begun with {told}: give the same again to go on, or a new --run "
+                "folder"
+            )
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.record(step, options, fixed)
 
     def recorded(self) -> dict[str, Any]:
         """What the steps wrote down so far."""

@@ -10,6 +10,7 @@ from typing import Any
 # Step to what its help says; each is a module here with add_arguments() and run().
 STEPS = {
     "init": "a DFlash drafter's config for a target, and weights to start from",
+    "generate": "prompts answered by the served target, kept as exact token ids",
     "validate": "would SGLang serve this drafter with this target, and as trained?",
 }
 
