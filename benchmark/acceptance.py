@@ -26,10 +26,11 @@ from typing import Any
 from common import plugins
 from common.arguments import integers, numbers, parser
 from common.equality import accept_length
-from common.ngrams import PromptLookup, repeated_share
 from common.plot import plot
 from common.server import Server, tree_flags
-from common.table import table
+
+from sglang_ddtree.drafter.ngrams import PromptLookup, repeated_share
+from sglang_ddtree.drafter.table import table
 
 MAX_REPEATED_SHARE = 0.3
 LOOKUP = "prompt look-up"

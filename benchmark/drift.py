@@ -20,7 +20,8 @@ from common import plugins, state_probe
 from common.arguments import parser
 from common.equality import Reference, Verdict, references
 from common.server import Server, tree_flags
-from common.table import table
+
+from sglang_ddtree.drafter.table import table
 
 
 @dataclass(frozen=True)

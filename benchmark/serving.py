@@ -26,7 +26,8 @@ from common.arguments import integers, parser
 from common.client import DATASETS, Measurement, Workload, measure
 from common.equality import Reference, accept_length, references, tally
 from common.server import Server, tree_flags
-from common.table import table
+
+from sglang_ddtree.drafter.table import table
 
 PLAIN, CHAIN = "plain", "chain"
 # Without a GPU, plain decoding with SGLang's own torch attention, one request at a time.

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from .drafter import Drafter
+from sglang_ddtree.drafter import config as drafter_config
+from sglang_ddtree.drafter.batches import Batch
+from sglang_ddtree.drafter.checkpoints import Checkpoints
+from sglang_ddtree.drafter.loop import StepLoss, train
+from sglang_ddtree.drafter.losses import Weighting
+from sglang_ddtree.drafter.model import Drafter
+from sglang_ddtree.drafter.train import step_loss
+
+from . import export
 from .hub import warm_drafter
 from .recipe import Recipe
-from .stages import AnyTarget, load_target, read_streams
-from .tokens import MASK_ID
-from .training import mixed_precision, train
+from .stages import AnyTarget, load_target, read_streams, target_ends
+from .training import mixed_precision
 
 
 def features(target: AnyTarget, recipe: Recipe, tokens: Tensor) -> Tensor:
@@ -25,21 +30,14 @@ def features(target: AnyTarget, recipe: Recipe, tokens: Tensor) -> Tensor:
     return torch.cat([states[layer] for layer in recipe.target_layer_ids], dim=-1)
 
 
-def block_inputs(anchor_tokens: Tensor, block: int) -> Tensor:
-    """``[..., A]`` anchor tokens to block input ids ``[..., A, block]``: anchor, then masks."""
-    ids = torch.full((*anchor_tokens.shape, block), MASK_ID)
-    ids[..., 0] = anchor_tokens
-    return ids
-
-
-def draft_batch(recipe: Recipe, work: Path) -> Callable[[int], tuple[Tensor, Tensor]]:
+def draft_texts(recipe: Recipe, work: Path) -> Callable[[int], tuple[Tensor, Tensor]]:
     """Function of the step to tokens ``[sequences, sequence]`` and anchors ``[sequences, A]``."""
     streams = read_streams(work)
     own = np.load(work / "self.npy", mmap_mode="r")
     prefix = np.load(work / "self_prefix.npy")
     last = recipe.sequence - recipe.block
 
-    def batch(step: int) -> tuple[Tensor, Tensor]:
+    def texts(step: int) -> tuple[Tensor, Tensor]:
         rng = np.random.default_rng([recipe.drafter_run.seed, step])
         rows, anchors = [], []
         for _ in range(recipe.drafter_run.batch(step)):
@@ -56,7 +54,7 @@ def draft_batch(recipe: Recipe, work: Path) -> Callable[[int], tuple[Tensor, Ten
         tokens = np.stack(rows).astype(np.int64)
         return torch.from_numpy(tokens), torch.from_numpy(np.stack(anchors))
 
-    return batch
+    return texts
 
 
 def train_drafter(
@@ -67,38 +65,27 @@ def train_drafter(
     stop_after: int | None = None,
     on_save: Callable[[int], None] | None = None,
 ) -> Drafter:
-    """Cross-entropy of slots 1..B-1, slot k weighted by ``exp(-(k-1)/gamma)``."""
+    """The package's training, on hidden states of the target that runs here."""
     torch.manual_seed(recipe.drafter_run.seed)
-    target, model = load_target(recipe, work), Drafter(recipe)
+    config = drafter_config.from_json(export.drafter_config(recipe))
+    target, model = load_target(recipe, work), Drafter(config)
     if recipe.teacher:
         model.load_state_dict(warm_drafter(recipe))
-    batch = draft_batch(recipe, work)
-    slots = torch.arange(1, recipe.block)
-    weights = torch.exp(-(slots - 1) / recipe.gamma)
-    weights = weights / weights.sum()
+    texts, ends = draft_texts(recipe, work), target_ends(target)
 
-    def losses(
-        context: Tensor, embeds: Tensor, anchors: Tensor, labels: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        hidden = model(model.project(context), embeds, anchors)[:, :, 1:]
-        logits = target.head(hidden).float()
-        loss = F.cross_entropy(logits.flatten(0, 2), labels.flatten(), reduction="none")
-        hits = (logits.argmax(-1) == labels).float().mean(dim=(0, 1))
-        return (loss.view_as(labels).mean(dim=(0, 1)) * weights).sum(), hits
+    def batch_of_step(step: int) -> Batch:
+        tokens, anchors = texts(step)
+        with torch.no_grad():
+            states = features(target, recipe, tokens)
+        return Batch(tokens, states, torch.ones_like(tokens).bool(), anchors, anchors >= 0)
 
-    loss_function = torch.compile(losses) if compiled else losses
+    drafter = torch.compile(model) if compiled else model
+    weighting, device = Weighting(recipe.gamma), torch.device("cpu")
+    in_full = step_loss(drafter, ends, config, weighting, batch_of_step, device)
 
-    def loss_of_step(step: int) -> tuple[Tensor, dict[str, Any]]:
-        tokens, anchors = batch(step)
-        labels = tokens.gather(1, (anchors[..., None] + slots).flatten(1))
-        labels = labels.view(*anchors.shape, -1)
+    def loss_of_step(step: int) -> list[StepLoss]:
         with mixed_precision(enabled=not recipe.drafter_run.float32):
-            with torch.no_grad():
-                context = features(target, recipe, tokens)
-                ids = block_inputs(tokens.gather(1, anchors), recipe.block)
-                embeds = target.embed(ids)
-            loss, hits = loss_function(context, embeds, anchors, labels)
-        return loss, {"hits": [round(hit, 3) for hit in hits.tolist()]}
+            return list(in_full(step))
 
     train(
         model,
@@ -114,7 +101,7 @@ def train_drafter(
 
 def load_drafter(recipe: Recipe, work: Path) -> Drafter:
     """The trained drafter with bfloat16-rounded weights, in float32."""
-    model = Drafter(recipe)
-    state = torch.load(work / "drafter.pt", weights_only=True)["model"]
+    model = Drafter(drafter_config.from_json(export.drafter_config(recipe)))
+    state = Checkpoints(work / "drafter").weights(model)
     model.load_state_dict({name: w.bfloat16().float() for name, w in state.items()})
     return model.eval().requires_grad_(False)

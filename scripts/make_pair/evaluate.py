@@ -19,10 +19,13 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from .drafter import Drafter
-from .drafting import block_inputs, features
+from sglang_ddtree.drafter.model import Drafter
+from sglang_ddtree.drafter.objective import block_inputs
+
+from .drafting import features
 from .recipe import Recipe
 from .stages import AnyTarget
+from .tokens import MASK_ID
 
 BUDGETS = (15, 31, 63, 127)
 TEMPERATURES = (0.0, 0.7, 1.0)
@@ -109,9 +112,9 @@ def draft_everywhere(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Ranked tokens and log-probabilities ``[anchors, block - 1, width]`` from ``first`` on."""
     anchors = torch.arange(first, tokens.shape[0])[None]
-    context = drafter.project(features(target, recipe, tokens[None]))
-    ids = block_inputs(tokens[None].gather(1, anchors), recipe.block)
-    hidden = drafter(context, target.embed(ids), anchors)[0, :, 1:]
+    states = features(target, recipe, tokens[None])
+    ids = block_inputs(tokens[None].gather(1, anchors), recipe.block, MASK_ID)
+    hidden = drafter(states, target.embed(ids), anchors)[0, :, 1:]
     top = target.head(hidden).log_softmax(-1).topk(width, dim=-1)
     return top.indices.numpy(), top.values.numpy()
 

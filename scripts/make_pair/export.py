@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
 from tokenizers import Tokenizer
-from torch import Tensor
+
+from sglang_ddtree.drafter import config
+from sglang_ddtree.drafter.export import write_drafter
+from sglang_ddtree.drafter.files import write_json, write_tensors
+from sglang_ddtree.drafter.model import Drafter
 
 from . import documents
-from .drafter import Drafter
 from .hub import ARCHITECTURES, HubTarget
 from .recipe import ModelSize, Recipe
 from .stages import AnyTarget
@@ -54,49 +53,35 @@ def target_config(recipe: Recipe) -> dict[str, Any]:
     if recipe.architecture != "dense":
         ends = {"eos_token_id": TURN_END_ID, "pad_token_id": END_OF_TEXT_ID}
         return {**ARCHITECTURES[recipe.architecture].config(recipe.target), **ends}
-    config = {"architectures": ["Qwen3ForCausalLM"], **_block_config(recipe.target)}
-    return {**config, "tie_word_embeddings": True}
+    architectures = {"architectures": ["Qwen3ForCausalLM"]}
+    return {**architectures, **_block_config(recipe.target), "tie_word_embeddings": True}
 
 
 def drafter_config(recipe: Recipe) -> dict[str, Any]:
-    """Keys of the published DFlash drafters, read by ``parse_dflash_draft_config``."""
-    return {
-        "architectures": ["DFlashDraftModel"],
-        **_block_config(recipe.drafter),
-        "tie_word_embeddings": False,
-        "block_size": recipe.block,
-        "num_target_layers": recipe.target.layers,
-        "dflash_config": {
-            "mask_token": documents.MASK,
-            "mask_token_id": MASK_ID,
-            "target_layer_ids": list(recipe.target_layer_ids),
-        },
-    }
+    return config.to_json(
+        recipe.drafter,
+        block=recipe.block,
+        target_layers=recipe.target.layers,
+        target_layer_ids=recipe.target_layer_ids,
+        mask_token_id=MASK_ID,
+        mask_token=documents.MASK,
+        ends={"eos_token_id": TURN_END_ID, "pad_token_id": END_OF_TEXT_ID},
+    )
 
 
-def _write_json(path: Path, value: dict[str, Any]) -> None:
-    temporary = path.with_name(path.name + ".partial")
-    temporary.write_text(json.dumps(value, indent=2) + "\n")
-    os.replace(temporary, path)
-
-
-def _write_weights(state: Mapping[str, Tensor], folder: Path) -> None:
-    """All tensors in bfloat16; raises ValueError above the size limit of the repository."""
-    tensors = {name: tensor.detach().bfloat16().contiguous() for name, tensor in state.items()}
-    temporary = folder / "model.safetensors.partial"
-    save_file(tensors, temporary, metadata={"format": "pt"})
-    if temporary.stat().st_size > WEIGHT_LIMIT:
-        raise ValueError(f"{temporary} is larger than {WEIGHT_LIMIT} bytes")
-    temporary.chmod(0o644)
-    os.replace(temporary, folder / "model.safetensors")
+def _check_size(folder: Path) -> None:
+    """Raises ValueError above the size limit of the repository."""
+    file = folder / "model.safetensors"
+    if file.stat().st_size > WEIGHT_LIMIT:
+        raise ValueError(f"{file} is larger than {WEIGHT_LIMIT} bytes")
 
 
 def export_target(model: AnyTarget, recipe: Recipe, tokenizer: Path, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     fast = as_transformers(Tokenizer.from_file(str(tokenizer)), recipe.target.max_positions)
     fast.save_pretrained(str(folder))
-    _write_json(folder / "config.json", target_config(recipe))
-    _write_json(
+    write_json(folder / "config.json", target_config(recipe))
+    write_json(
         folder / "generation_config.json",
         {
             "eos_token_id": [TURN_END_ID, END_OF_TEXT_ID],
@@ -105,10 +90,12 @@ def export_target(model: AnyTarget, recipe: Recipe, tokenizer: Path, folder: Pat
         },
     )
     hub = isinstance(model, HubTarget)
-    _write_weights(model.checkpoint() if hub else model.state_dict(), folder)
+    state = model.checkpoint() if hub else model.state_dict()
+    tensors = {name: tensor.bfloat16() for name, tensor in state.items()}
+    write_tensors(folder / "model.safetensors", tensors)
+    _check_size(folder)
 
 
 def export_drafter(model: Drafter, recipe: Recipe, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    _write_json(folder / "config.json", drafter_config(recipe))
-    _write_weights(model.state_dict(), folder)
+    write_drafter(folder, drafter_config(recipe), model.state_dict())
+    _check_size(folder)

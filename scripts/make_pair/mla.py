@@ -12,7 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .model import MLP, Target
+from sglang_ddtree.drafter.layers import MLP
+
+from .model import Target
 from .recipe import ModelSize
 
 EXPERTS, EXPERTS_PER_TOKEN, EXPERT_SIZE = 8, 2, 96

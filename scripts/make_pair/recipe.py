@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from sglang_ddtree.drafter import optimizers
+from sglang_ddtree.drafter.layers import Shape
+
 
 @dataclass(frozen=True)
-class ModelSize:
+class ModelSize(Shape):
     """Shape of a Qwen3 block stack; ``layers`` differs between target and drafter."""
 
     hidden: int = 192
@@ -21,25 +24,16 @@ class ModelSize:
     max_positions: int = 4096
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """One training run. ``matrix_lr`` drives Muon, ``other_lr`` AdamW on all other tensors.
+@dataclass(frozen=True, kw_only=True)
+class Schedule(optimizers.Schedule):
+    """One training run.
 
     A step takes ``sequences`` sequences, and twice as many before step ``double_until``.
-    ``float32`` keeps all of it in single precision, for processors without bfloat16 products.
     """
 
-    steps: int
     sequences: int
     seed: int
     double_until: int = 0
-    matrix_lr: float = 0.02
-    other_lr: float = 3e-3
-    embedding_lr: float | None = None
-    warmup: int = 40
-    decay_share: float = 0.4
-    save_every: int = 100
-    float32: bool = False
 
     def batch(self, step: int) -> int:
         return self.sequences * (2 if step < self.double_until else 1)

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sglang_ddtree.drafter.checkpoints import Checkpoints
+from sglang_ddtree.drafter.loop import StepLoss, train
+from sglang_ddtree.drafter.objective import Ends
+
 from . import tokens
 from .hub import HubTarget, load_teacher, warm_start
 from .model import Target
 from .recipe import Recipe
-from .training import mixed_precision, train
+from .training import mean_loss, mixed_precision
 
 AnyTarget = Target | HubTarget
-LossOfWindow = Callable[[Tensor], tuple[Tensor, dict[str, Any]]]
+LossOfWindow = Callable[[Tensor], StepLoss]
 
 
 def read_streams(work: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -46,10 +49,10 @@ def train_target(
     else:
         loss_of_window = _next_token(model, compiled)
 
-    def loss_of_step(step: int) -> tuple[Tensor, dict[str, Any]]:
+    def loss_of_step(step: int) -> list[StepLoss]:
         window = tokens.target_batch(streams, recipe, step, recipe.target_run.batch(step))
         with mixed_precision(enabled=not recipe.target_run.float32):
-            return loss_of_window(torch.from_numpy(window))
+            return [loss_of_window(torch.from_numpy(window))]
 
     train(
         model,
@@ -71,7 +74,7 @@ def _next_token(model: AnyTarget, compiled: bool) -> LossOfWindow:
     loss_function: Callable[[Tensor], Tensor] = (
         torch.compile(window_loss) if compiled else window_loss
     )
-    return lambda window: (loss_function(window), {})
+    return lambda window: mean_loss(loss_function(window))
 
 
 def _imitation(model: AnyTarget, recipe: Recipe, sample: Tensor) -> LossOfWindow:
@@ -84,7 +87,7 @@ def _imitation(model: AnyTarget, recipe: Recipe, sample: Tensor) -> LossOfWindow
     teacher = load_teacher(recipe)
     warm_start(model, teacher, sample)
 
-    def window_loss(window: Tensor) -> tuple[Tensor, dict[str, Any]]:
+    def window_loss(window: Tensor) -> StepLoss:
         with torch.no_grad():
             wanted = teacher.hidden_states(window[:, :-1])
             wanted_log_probs = teacher.logits(wanted).float().log_softmax(-1)
@@ -94,8 +97,7 @@ def _imitation(model: AnyTarget, recipe: Recipe, sample: Tensor) -> LossOfWindow
         apart = [_distance(s, w) for s, w in zip(states[:-1], wanted[:-1], strict=True)]
         loss = divergence.sum(-1).mean() + torch.stack(apart).sum()
         nll = F.nll_loss(log_probs.detach().flatten(0, 1), window[:, 1:].flatten())
-        figures = {"nll": round(nll.item(), 4), "apart": [round(x.item(), 4) for x in apart]}
-        return loss, figures
+        return mean_loss(loss, nll=nll, apart=torch.stack(apart).detach())
 
     return window_loss
 
@@ -107,6 +109,16 @@ def _distance(states: Tensor, wanted: Tensor) -> Tensor:
 def load_target(recipe: Recipe, work: Path) -> AnyTarget:
     """The trained target with its weights rounded to bfloat16, as it is shipped, in float32."""
     model = new_target(recipe)
-    state = torch.load(work / "target.pt", weights_only=True)["model"]
+    state = Checkpoints(work / "target").weights(model)
     model.load_state_dict({name: w.bfloat16().float() for name, w in state.items()})
     return model.eval().requires_grad_(False)
+
+
+def target_ends(target: AnyTarget) -> Ends:
+    """The target's embedding and head, as the drafter's trainer takes them."""
+    if isinstance(target, Target):
+        table = target.model.embed_tokens.weight
+        return Ends(table, table)
+    embedding = target.causal.get_input_embeddings()
+    scale = float(getattr(embedding, "scalar_embed_scale", 1.0))
+    return Ends(embedding.weight, target.causal.lm_head.weight, scale)

@@ -44,7 +44,6 @@ TARGET = TargetFacts(
     rope_bases=(5e5,),
     rope_scaling=None,
     captures=True,
-    embedding_scale=1.0,
 )
 WISHES = Wishes(layers=2, block=4, target_layer_ids=(1, 3))
 # The public config.json of z-lab/Qwen3-8B-DFlash-b16.

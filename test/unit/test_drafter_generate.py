@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -181,7 +183,7 @@ def test_given_answers_are_left_out(tmp_path: Path) -> None:
 def test_the_command(
     target: FakeTarget, prompts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["drafter", "generate", "--run", str(tmp_path / "run"), "--server", target.url]
+    command = ["drafter", "generate", "--work", str(tmp_path / "run"), "--server", target.url]
     command += ["--prompts", str(prompts), "--retries", "0"]
     assert cli.main([*command, "--limit", "4"]) == 0
     assert cli.main([*command, "--temperatures", "0,0.7"]) == 0
@@ -192,3 +194,36 @@ def test_the_command(
     target.http.server_close()
     assert cli.main([*command, "--temperatures", "1"]) == 1
     assert "no answer from" in capsys.readouterr().err
+
+
+def test_a_killed_command_loses_no_answer(
+    target: FakeTarget, prompts: Path, tmp_path: Path
+) -> None:
+    work = tmp_path / "run"
+    command = [sys.executable, "-m", "sglang_ddtree.cli", "drafter", "generate"]
+    command += ["--work", str(work), "--server", target.url, "--prompts", str(prompts)]
+    command += ["--concurrency", "1"]
+    halt = threading.Event()
+
+    def behave(number: int, tries: int) -> int:
+        if number == 5 and tries == 1:
+            halt.wait(60)  # until the killed command is gone
+        return 200
+
+    target.behave = behave
+    target.lock = threading.RLock()
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while target.tries[5] == 0:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)  # between looks at the condition
+    process.kill()
+    process.wait()
+    halt.set()
+    kept = [answer["line"] for answer in read_answers(work / "answers.jsonl")]
+    assert kept == [1, 2, 3, 4]
+    assert subprocess.run(command, timeout=120).returncode == 0
+    answers = read_answers(work / "answers.jsonl")
+    assert [a["output_ids"] for a in answers] == [[n, n + 1] for n in range(1, 13)]
+    assert [target.tries[n] for n in range(1, 6)] == [1, 1, 1, 1, 2]

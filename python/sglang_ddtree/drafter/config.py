@@ -140,6 +140,10 @@ def _refuse_what_is_not_trained(config: Mapping[str, Any], nested: Mapping[str, 
         "attention biases": bool(config.get("attention_bias")),
         f"activation {config.get('hidden_act')}": config.get("hidden_act", "silu") != "silu",
         "Gemma norms": bool(config.get("use_gemma_norm")),
+        # Training masks a window in the context only: a block lies within it.
+        "a sliding window within its block": 0
+        < int(config.get("sliding_window") or 0)
+        <= int(nested.get("block_size", config.get("block_size", 16))),
         "explicit causality (is_causal)": config.get("is_causal") is not None,
         "a DFlash2, Domino or sink head": any(
             nested.get(key)

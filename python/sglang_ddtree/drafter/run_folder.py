@@ -68,7 +68,7 @@ class RunFolder:
         if before is not None and changed:
             told = ", ".join(f"{key} {before.get(key)!r} (now {fixed[key]!r})" for key in changed)
             raise DrafterError(
-                f"{self.path} was begun with {told}: give the same again to go on, or a new --run "
+                f"{self.path} was begun with {told}: give the same again to go on, or a new --work "
                 "folder"
             )
         self.path.mkdir(parents=True, exist_ok=True)

@@ -40,7 +40,6 @@ class TargetFacts:
     rope_bases: tuple[float, ...]
     rope_scaling: dict[str, Any] | None
     captures: bool
-    embedding_scale: float
 
 
 def read_target(path: str, trust_remote_code: bool = False) -> TargetFacts:
@@ -90,10 +89,6 @@ def facts_of(config: Any) -> TargetFacts:
         rope_bases=bases,
         rope_scaling=scaling,
         captures=_captures(architecture),
-        # Gemma scales its embeddings as they are looked up (srt/models/gemma4_causal.py@0.5.23).
-        embedding_scale=float(config.hidden_size) ** 0.5
-        if str(text.model_type).startswith("gemma")
-        else 1.0,
     )
 
 
@@ -128,6 +123,17 @@ def read_tensors(folder: Path, endings: tuple[str, ...]) -> dict[str, Tensor]:
                     if name == ending or name.endswith(f".{ending}"):
                         found[ending] = tensors.get_tensor(name)
     return found
+
+
+def embedding_scale(path: str) -> float:
+    """What a target multiplies its embeddings by: Gemma by the root of the hidden size.
+
+    (srt/models/gemma4_causal.py@0.5.23)
+    """
+    config = json.loads((Path(path) / "config.json").read_text())
+    text = config.get("text_config") or config
+    gemma = str(text.get("model_type", "")).startswith("gemma")
+    return float(text["hidden_size"]) ** 0.5 if gemma else 1.0
 
 
 def read_ends(path: str) -> tuple[Tensor, Tensor]:

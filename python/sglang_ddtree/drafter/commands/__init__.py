@@ -9,8 +9,13 @@ from typing import Any
 
 # Step to what its help says; each is a module here with add_arguments() and run().
 STEPS = {
+    "plan": "memory, disk and time of it all, before anything is started",
     "init": "a DFlash drafter's config for a target, and weights to start from",
     "generate": "prompts answered by the served target, kept as exact token ids",
+    "capture": "the target's hidden states of every answer, as safetensors",
+    "train": "the drafter on those hidden states, with torchrun and FSDP2 where there are several",
+    "export": "the trained drafter as SGLang loads it; or convert a speculators checkpoint",
+    "eval": "hit rates and tokens per step on texts of the served target",
     "validate": "would SGLang serve this drafter with this target, and as trained?",
 }
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--run", type=Path, required=True, dest="folder", help="the run's folder")
+    parser.add_argument("--work", type=Path, required=True, dest="folder", help="the run's folder")
 
 
 def add_target(parser: argparse.ArgumentParser, required: bool = False) -> None:

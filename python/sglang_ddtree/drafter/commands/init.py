@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
 
     folder = RunFolder(args.folder)
     if (folder.drafter / "config.json").exists():
-        raise DrafterError(f"{args.folder} holds a drafter already: give a new --run folder")
+        raise DrafterError(f"{args.folder} holds a drafter already: give a new --work folder")
     target = read_target(args.target, args.trust_remote_code)
     tokenizer = load_tokenizer(args)
     mask = choose_mask_token(tokenizer, target.vocab, args.mask_token)

@@ -1,0 +1,43 @@
+"""Hidden states captured while training needs them, instead of a disk full of them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sglang_ddtree.drafter.batches import Source
+from sglang_ddtree.drafter.capture import capture_group, usable
+from sglang_ddtree.drafter.capture_engine import CaptureEngine
+from sglang_ddtree.drafter.errors import DrafterError
+from sglang_ddtree.drafter.generate import read_answers
+from sglang_ddtree.drafter.run_folder import RunFolder
+from sglang_ddtree.drafter.samples import Sample
+
+
+@contextmanager
+def online_source(
+    args: argparse.Namespace, folder: RunFolder, target: str, common: dict[str, Any]
+) -> Iterator[Source]:
+    """The target in an engine beside the training process, which asks it for every batch.
+
+    Raises:
+        DrafterError: several processes train, or there are no answers.
+    """
+    if common["world"] > 1:
+        raise DrafterError(
+            "--online trains in one process: capture first (drafter capture) to train in several"
+        )
+    answers = usable(read_answers(folder.answers)[: args.limit], args.max_length)
+    if not answers:
+        raise DrafterError(f"{folder.path} holds no answers: run 'drafter generate' first")
+    layer_ids = folder.drafter_config()["dflash_config"]["target_layer_ids"]
+    with CaptureEngine(
+        target, layer_ids, folder.path, args.flags, args.trust_remote_code
+    ) as engine:
+
+        def read(indices: Any) -> list[Sample]:
+            return list(capture_group([answers[i] for i in indices], engine, args.max_length))
+
+        yield Source(read, len(answers), **common)
