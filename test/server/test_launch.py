@@ -1,7 +1,8 @@
 """``sglang-ddtree launch`` for real: ranks over gloo, replicas behind SGLang's router.
 
 ``DDTREE_SOAK_REQUESTS`` sets how many mixed requests run at once (120 by default, to keep CI
-short), ``DDTREE_TEST_TP4=1`` adds four ranks, which take minutes to start on two cores.
+short), ``DDTREE_TEST_TP4=1`` adds four ranks, ``DDTREE_TEST_ALL_PAIRS=1`` the other bundled pairs:
+both take minutes to start on two cores.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import pytest
 import requests
+from common.pairs import Pair
 
 from server.client import is_idle, load, wait_until
 from server.configurations import PAIR
@@ -28,6 +30,7 @@ from server.launching import (
     with_more_heads,
 )
 from server.oracle import Oracle
+from server.pair_server import plain_oracle
 from server.test_soak import one_request
 
 # Starts a plain server of its own: it would be half of what the dense pair's worker has to do.
@@ -161,3 +164,25 @@ def test_four_ranks(oracle: Oracle, prompts: list[str], tmp_path: Path) -> None:
         check_greedy(service, oracle, prompts)
         if len(CORES) == 2:
             check_binding(service, 2 * CORES)
+
+
+@pytest.mark.skipif(
+    os.environ.get("DDTREE_TEST_ALL_PAIRS") != "1",
+    reason="takes minutes: DDTREE_TEST_ALL_PAIRS=1 runs it",
+)
+@pytest.mark.parametrize("name", ["tiny-hybrid", "tiny-mla", "tiny-swa"])
+def test_other_pairs(name: str) -> None:
+    """Two ranks, then two replicas: what one server without a tree writes."""
+    pair = Pair(name)
+    texts = [record["prompt"] for record in pair.prompts(6)]
+    checked = {"SGLANG_DDTREE_CHECK_RANKS": "1"}
+    with plain_oracle(pair) as oracle:
+        for options, env in ((("--tp", "2"), checked), (("--replicas", "2"), {})):
+            with Launched(pair.target, pair.drafter, (*options, *BUDGET), env=env) as service:
+                check_greedy(service, oracle, texts)
+                if len(CORES) == 2:
+                    check_binding(service, CORES)
+                family = service.family()
+                os.kill(service.pid, signal.SIGTERM)
+                assert service.wait(90) == 0
+            assert not still_running(family)
