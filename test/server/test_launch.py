@@ -7,10 +7,13 @@ both take minutes to start on two cores.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -102,6 +105,26 @@ def test_ranks_stay_together_under_mixed_requests(
     agreed = re.findall(r"DDTREE: 2 ranks agreed in (\d+) steps", log)
     assert agreed, "the check did not run"
     check_greedy(two_ranks, oracle, texts[:2])
+
+
+def test_probe_times_the_steps_of_a_service(two_ranks: Launched, tmp_path: Path) -> None:
+    file = tmp_path / "probe.json"
+    arguments = ["--model", str(PAIR.target), "--draft-model-path", str(PAIR.drafter)]
+    arguments += ["--device", "cpu", "--tp", "2", "--budgets", "31", "--batches", "1", "3"]
+    arguments += ["--iterations", "3", "--url", two_ranks.url, "--url-tp", "2"]
+    arguments += ["--url-budget", "31", "--out", str(file)]
+    command = [sys.executable, "-m", "sglang_ddtree.cli", "probe", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    report = json.loads(file.read_text())
+    steps = report["steps"]
+    assert [(step["tp"], step["budget"], step["batch"]) for step in steps] == [
+        (2, 31, 1),
+        (2, 31, 3),
+    ]
+    assert all(step["ms"] > 0 for step in steps)
+    assert [table["ranks"] for table in report["allreduce"]] == [2]
+    assert f"{two_ranks.url}: 3 requests, 96 rows a step" in done.stdout
 
 
 def test_a_killed_rank_ends_everything(two_ranks: Launched, prompts: list[str]) -> None:
