@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from common.arguments import integers, parser
 from common.equality import Reference, Tally, accept_length, references, tally
@@ -50,22 +50,34 @@ def page_flags(page_size: int) -> list[str]:
     return ["--page-size", str(page_size)]
 
 
-def measure_plain(args: argparse.Namespace, page_size: int) -> list[Reference]:
-    """Plain decoding of every prompt, and how it compares with itself under load."""
+def measure_plain(
+    args: argparse.Namespace, page_size: int, found: list[Reference] | None
+) -> list[Reference]:
+    """Plain decoding of every prompt, on the first page size by itself, then on each under load.
+
+    What one client read on the first page size is the reference of all servers, plain ones on
+    other page sizes too.
+    """
     prompts = [record["prompt"] for record in args.pair.prompts(args.prompts)]
     with Server(args.pair.target, page_flags(page_size)) as server:
-        found = references(server, prompts, args.max_new_tokens)
-        compare_passes(server, found, args, f"plain       page {page_size:>2}")
+        if found is None:
+            found = references(server, prompts, args.max_new_tokens)
+        under_load = [(max(args.concurrency), "warm")]
+        compare_passes(server, found, args, f"plain       page {page_size:>2}", under_load)
     return found
 
 
 def compare_passes(
-    server: Server, found: Sequence[Reference], args: argparse.Namespace, name: str
+    server: Server,
+    found: Sequence[Reference],
+    args: argparse.Namespace,
+    name: str,
+    passes: Iterable[tuple[int, str]],
 ) -> Tally:
-    """All passes over the prompts on one server: a line printed for each, and their sum."""
+    """Passes ``(clients, cache)`` over the prompts on one server: a line each, and their sum."""
     total = Tally()
     prompts = [reference.prompt for reference in found]
-    for clients, cache in itertools.product(args.concurrency, ("cold", "warm")):
+    for clients, cache in passes:
         if cache == "cold":
             server.flush_cache()
         answers = server.generate_all(
@@ -91,7 +103,9 @@ def check_tree(
 ) -> Tally:
     """One tree server against plain decoding."""
     with Server(pair.target, [*tree_flags(pair, budget), *page_flags(page_size)]) as server:
-        return compare_passes(server, found, args, f"budget {budget:>3}  page {page_size:>2}")
+        passes = itertools.product(args.concurrency, ("cold", "warm"))
+        name = f"budget {budget:>3}  page {page_size:>2}"
+        return compare_passes(server, found, args, name, passes)
 
 
 def main() -> int:
@@ -101,8 +115,9 @@ def main() -> int:
         routing = check_routing(args.pair, [r["prompt"] for r in args.pair.prompts(args.prompts)])
         print(routing, flush=True)
     total = Tally()
+    found = None
     for page_size in args.page_sizes:
-        found = measure_plain(args, page_size)
+        found = measure_plain(args, page_size, found)
         for budget in args.budgets:
             total += check_tree(args.pair, budget, page_size, found, args)
     share = total.excused / total.continuations

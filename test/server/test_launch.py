@@ -1,15 +1,19 @@
 """``sglang-ddtree launch`` for real: ranks over gloo, replicas behind SGLang's router.
 
 ``DDTREE_SOAK_REQUESTS`` sets how many mixed requests run at once (120 by default, to keep CI
-short), ``DDTREE_TEST_TP4=1`` adds four ranks, which take minutes to start on two cores.
+short), ``DDTREE_TEST_TP4=1`` adds four ranks, ``DDTREE_TEST_ALL_PAIRS=1`` the other bundled pairs:
+both take minutes to start on two cores.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +21,7 @@ from pathlib import Path
 
 import pytest
 import requests
+from common.pairs import Pair
 
 from server.client import is_idle, load, wait_until
 from server.configurations import PAIR
@@ -28,7 +33,11 @@ from server.launching import (
     with_more_heads,
 )
 from server.oracle import Oracle
+from server.pair_server import plain_oracle
 from server.test_soak import one_request
+
+# Starts a plain server of its own: it would be half of what the dense pair's worker has to do.
+pytestmark = pytest.mark.xdist_group("launch")
 
 REQUESTS = int(os.environ.get("DDTREE_SOAK_REQUESTS", "120"))
 BUDGET = ("--budget", "31")
@@ -98,6 +107,26 @@ def test_ranks_stay_together_under_mixed_requests(
     check_greedy(two_ranks, oracle, texts[:2])
 
 
+def test_probe_times_the_steps_of_a_service(two_ranks: Launched, tmp_path: Path) -> None:
+    file = tmp_path / "probe.json"
+    arguments = ["--model", str(PAIR.target), "--draft-model-path", str(PAIR.drafter)]
+    arguments += ["--device", "cpu", "--tp", "2", "--budgets", "31", "--batches", "1", "3"]
+    arguments += ["--iterations", "3", "--url", two_ranks.url, "--url-tp", "2"]
+    arguments += ["--url-budget", "31", "--out", str(file)]
+    command = [sys.executable, "-m", "sglang_ddtree.cli", "probe", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    report = json.loads(file.read_text())
+    steps = report["steps"]
+    assert [(step["tp"], step["budget"], step["batch"]) for step in steps] == [
+        (2, 31, 1),
+        (2, 31, 3),
+    ]
+    assert all(step["ms"] > 0 for step in steps)
+    assert [table["ranks"] for table in report["allreduce"]] == [2]
+    assert f"{two_ranks.url}: 3 requests, 96 rows a step" in done.stdout
+
+
 def test_a_killed_rank_ends_everything(two_ranks: Launched, prompts: list[str]) -> None:
     """The last test of this service: it is gone afterwards."""
     family = two_ranks.family()
@@ -158,3 +187,25 @@ def test_four_ranks(oracle: Oracle, prompts: list[str], tmp_path: Path) -> None:
         check_greedy(service, oracle, prompts)
         if len(CORES) == 2:
             check_binding(service, 2 * CORES)
+
+
+@pytest.mark.skipif(
+    os.environ.get("DDTREE_TEST_ALL_PAIRS") != "1",
+    reason="takes minutes: DDTREE_TEST_ALL_PAIRS=1 runs it",
+)
+@pytest.mark.parametrize("name", ["tiny-hybrid", "tiny-mla", "tiny-swa"])
+def test_other_pairs(name: str) -> None:
+    """Two ranks, then two replicas: what one server without a tree writes."""
+    pair = Pair(name)
+    texts = [record["prompt"] for record in pair.prompts(6)]
+    checked = {"SGLANG_DDTREE_CHECK_RANKS": "1"}
+    with plain_oracle(pair) as oracle:
+        for options, env in ((("--tp", "2"), checked), (("--replicas", "2"), {})):
+            with Launched(pair.target, pair.drafter, (*options, *BUDGET), env=env) as service:
+                check_greedy(service, oracle, texts)
+                if len(CORES) == 2:
+                    check_binding(service, CORES)
+                family = service.family()
+                os.kill(service.pid, signal.SIGTERM)
+                assert service.wait(90) == 0
+            assert not still_running(family)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from common.pairs import Pair
 from common.server import Server, tree_flags
 
 from server.client import is_idle, load, wait_until
+from server.configurations import COMMON, STRICT
+from server.kimi_target import write_kimi_target
 from server.oracle import Oracle
 from server.pair_server import (
     check_against_transformers,
@@ -103,6 +106,22 @@ def test_greedy_among_sampled_clients(tree: Server, oracle: Oracle, texts: list[
         if wanted["temperature"] == 0:
             expected = oracle.tokens(text, wanted["max_new_tokens"])
             oracle.check_tokens(text, answer["output_ids"], expected)
+
+
+def test_text_of_kimi_k25(oracle: Oracle, texts: list[str], tmp_path: Path) -> None:
+    """The class of Kimi K2.5 and K2.6 around the pair's text model, with the pair's drafter."""
+    target = write_kimi_target(PAIR.target, tmp_path / "kimi")
+    flags = (*COMMON, *tree_flags(PAIR, 31), "--trust-remote-code")
+    with Server(target, flags, STRICT) as server:
+        answers = server.generate_all(texts, concurrency=2, **FREE)
+        messages = [{"role": "user", "content": texts[0][:60]}]
+        body = {"model": "x", "messages": messages, "temperature": 0, "max_tokens": 40}
+        chat = server.post("/v1/chat/completions", body).json()
+    for text, answer in zip(texts, answers, strict=True):
+        oracle.check_tokens(text, answer["output_ids"], oracle.tokens(text, 64))
+    assert max(answer["meta_info"]["spec_accept_length"] for answer in answers) > 2
+    expected = oracle.post("/v1/chat/completions", body)
+    assert chat["choices"][0]["message"] == expected["choices"][0]["message"]
 
 
 def test_custom_mask_of_the_triton_backend(oracle: Oracle, texts: list[str]) -> None:
