@@ -61,9 +61,7 @@ def _convert(gguf: Path, folder: Path) -> None:
     import torch
     from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-    read = LlamaForCausalLM.from_pretrained(
-        gguf.parent, gguf_file=gguf.name, dtype=torch.float32
-    )
+    read = LlamaForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
     values = {k: v for k, v in read.config.to_dict().items() if k != "quantization_config"}
     plain = LlamaForCausalLM(LlamaConfig(**values))
     plain.load_state_dict(read.state_dict())
