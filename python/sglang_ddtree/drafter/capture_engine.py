@@ -112,6 +112,11 @@ class CaptureEngine:
         for name, ids, answer in zip(names, sequences, answers, strict=True):
             if failed := answer["meta_info"].get("hidden_states"):
                 number = failed[0][0]
+                if not isinstance(number, int):
+                    raise DrafterError(
+                        f"SGLang answered with hidden states: the hook on {capture_hook.TARGET} "
+                        "was not applied; this needs SGLang 0.5.23"
+                    )
                 raise explain_os_error(OSError(number, os.strerror(number), str(self._spool)))
             file = self._spool / f"{name}.safetensors"
             rows = load_file(file)[capture_hook.NAME]
