@@ -10,7 +10,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from sglang_ddtree.drafter.checkpoint import coverage_problems
+from sglang_ddtree.drafter.checkpoint import (
+    DRAFT_VOCABULARY,
+    coverage_problems,
+    vocabulary_problems,
+)
 
 CONFIG = {
     "hidden_size": 8,
@@ -137,3 +141,27 @@ def test_other_formats_are_left_to_sglang(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     (tmp_path / "pytorch_model.bin").touch()
     assert coverage_problems(tmp_path, LAYERS_READ) == []
+
+
+@pytest.mark.parametrize(
+    ("ids", "fits"),
+    [
+        (torch.tensor([0, 3, 9]), True),
+        (torch.tensor([0, 3, 10]), False),
+        (torch.tensor([3, 0, 9]), False),
+        (torch.tensor([3, 3, 9]), False),
+        (torch.tensor([-1, 3]), False),
+        (torch.tensor([0, 3], dtype=torch.int32), False),
+        (torch.tensor([[0, 3]]), False),
+        (torch.zeros(0, dtype=torch.int64), False),
+    ],
+)
+def test_draft_vocabulary(tmp_path: Path, ids: torch.Tensor, fits: bool) -> None:
+    save_file({DRAFT_VOCABULARY: ids}, str(tmp_path / "model.safetensors"))
+    problems = vocabulary_problems(tmp_path, 10)
+    assert problems == [] if fits else "below 10" in problems[0]
+
+
+def test_no_draft_vocabulary(tmp_path: Path) -> None:
+    save_file({"norm.weight": torch.zeros(3)}, str(tmp_path / "model.safetensors"))
+    assert vocabulary_problems(tmp_path, 10) == []

@@ -114,6 +114,23 @@ def coverage_problems(folder: Path, num_context_layers: int) -> list[str]:
     return problems
 
 
+def vocabulary_problems(folder: Path, vocab: int) -> list[str]:
+    """What is wrong with a drafter's draft vocabulary; empty where it has none, too.
+
+    Args:
+        vocab: tokens of the target.
+    """
+    for file in sorted(folder.glob("*.safetensors")):
+        with safe_open(str(file), framework="pt") as tensors:
+            if DRAFT_VOCABULARY not in tensors.keys():  # noqa: SIM118 - no mapping
+                continue
+            ids = tensors.get_tensor(DRAFT_VOCABULARY)
+        fits = ids.dim() == 1 and len(ids) > 0 and str(ids.dtype) == "torch.int64"
+        if not fits or bool((ids.diff() <= 0).any()) or not 0 <= ids[0] <= ids[-1] < vocab:
+            return [f"{DRAFT_VOCABULARY} must be int64 ids below {vocab}, each once, ascending"]
+    return []
+
+
 def _some(items: list[str], limit: int = 4) -> str:
     more = f" and {len(items) - limit} more" if len(items) > limit else ""
     return ", ".join(items[:limit]) + more
