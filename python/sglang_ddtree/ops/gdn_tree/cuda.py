@@ -13,10 +13,11 @@ from sglang_ddtree.ops.cuda_params import (
     require,
 )
 from sglang_ddtree.ops.gdn_tree.layer import RecurrentLayer
-from sglang_ddtree.ops.gdn_tree.paths import TreePaths, check_pools
+from sglang_ddtree.ops.gdn_tree.paths import TreePaths, check_pools, check_stash
 from sglang_ddtree.ops.gdn_tree.stash import RecurrentShape, Stash
 
 MAX_NODES = 64
+MAX_COMMIT_NODES = 256
 _TYPES = {torch.bfloat16: "bf16", torch.float32: "float"}
 # Key width, model type and state type of the variants that are built.
 _VARIANTS = {"128_bf16_float", "64_float_float", "128_bf16_bf16"}
@@ -163,12 +164,9 @@ def commit_arguments(
     variant = _variant(shape, model, states.dtype)
     check_pools(states[0], windows[0], shape)
     bs, nodes = paths.parent.shape
-    layers, requests = stash.keys.shape[:2]
-    if requests < bs or stash.keys.shape[2] != nodes or states.shape[0] != layers or nodes > 256:
-        raise ValueError(
-            f"a stash of {list(stash.keys.shape[:3])} does not hold {layers} layers of {bs} "
-            f"requests of {nodes} nodes, 256 at most"
-        )
+    check_stash(stash, len(states), paths)
+    if nodes > MAX_COMMIT_NODES:
+        raise ValueError(f"the kernel takes {MAX_COMMIT_NODES} nodes, got {nodes}")
     require(
         keys=(stash.keys, torch.float32),
         updates=(stash.updates, torch.float32),
@@ -192,9 +190,9 @@ def commit_arguments(
         ancestors=address(paths.ancestors),
         state_stride_layer=states.stride(0),
         window_stride_layer=windows.stride(0),
-        layers=layers,
+        layers=len(states),
         bs=bs,
-        stash_requests=requests,
+        stash_requests=stash.keys.shape[1],
         nodes=nodes,
         words=paths.ancestors.shape[2],
         k_heads=shape.k_heads,

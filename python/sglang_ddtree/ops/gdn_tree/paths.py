@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sglang_ddtree.ops.gdn_tree.stash import RecurrentShape
+from sglang_ddtree.ops.gdn_tree.stash import RecurrentShape, Stash
 from sglang_ddtree.tree.topology import num_words
 
 
@@ -47,3 +47,14 @@ def check_pools(states: Tensor, windows: Tensor, shape: RecurrentShape) -> None:
     for name, (pool, row) in expected.items():
         if pool.shape[1:] != row or not pool[0].is_contiguous():
             raise ValueError(f"{name} must hold contiguous {list(row)}, got {list(pool.shape)}")
+
+
+def check_stash(stash: Stash, layers: int, paths: TreePaths) -> None:
+    """Raises ValueError where a stash [layers, requests, N, ...] does not hold the paths' nodes."""
+    bs, nodes = paths.parent.shape
+    found = stash.keys.shape
+    if found[0] != layers or found[1] < bs or found[2] != nodes:
+        raise ValueError(
+            f"a stash of {list(found[:3])} does not hold {layers} layers of {bs} requests of "
+            f"{nodes} nodes"
+        )

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from sglang_ddtree._kernels.triton.gated_delta import commit_kernel, verify_kernel
 from sglang_ddtree.ops.gdn_tree.layer import RecurrentLayer
-from sglang_ddtree.ops.gdn_tree.paths import TreePaths, check_pools
+from sglang_ddtree.ops.gdn_tree.paths import TreePaths, check_pools, check_stash
 from sglang_ddtree.ops.gdn_tree.stash import RecurrentShape, Stash
 from sglang_ddtree.tree.topology import num_words
 
@@ -45,7 +45,7 @@ def verify_triton(
             f"slots {list(slots.shape)}"
         )
     check_pools(states, windows, shape)
-    _check_stash(stash)
+    _check_layout(stash)
     if any(x.stride(-1) != 1 for x in (mixed_qkv, a, b)) or not layer.conv_weights.is_contiguous():
         raise ValueError("mixed_qkv, a, b and conv_weights must be consecutive at the end")
     if out is None:
@@ -108,14 +108,10 @@ def commit_triton(
     """
     check_shape(shape)
     check_pools(states[0], windows[0], shape)
-    _check_stash(stash)
+    _check_layout(stash)
+    check_stash(stash, len(states), paths)
     bs, nodes = paths.parent.shape
     layers, requests = stash.keys.shape[:2]
-    if requests < bs or stash.keys.shape[2] != nodes or states.shape[0] != layers:
-        raise ValueError(
-            f"a stash of {list(stash.keys.shape[:3])} does not hold {layers} layers of {bs} "
-            f"requests of {nodes} nodes"
-        )
     block_v = min(32, shape.v_dim)
     commit_kernel[(shape.v_dim // block_v, shape.v_heads, layers * bs)](
         stash.keys,
@@ -151,7 +147,7 @@ def check_shape(shape: RecurrentShape) -> None:
         raise ValueError(f"k_dim and v_dim must be powers of two from 16 on, got {widths}")
 
 
-def _check_stash(stash: Stash) -> None:
+def _check_layout(stash: Stash) -> None:
     for name, value in vars(stash).items():
         if not value.is_contiguous():
             raise ValueError(f"{name} of the stash must be contiguous")
