@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# scripts/test.sh [PYTEST OPTIONS]: lint, types and tests, in this checkout's environment. All stages
+# scripts/test.sh [PYTEST ARGS]: lint, types and tests, in this checkout's environment. All stages
 # run whatever the earlier ones gave; any failure fails the script.
 #
 #   scripts/test.sh                                 everything
@@ -21,9 +21,7 @@ mapfile -t sources < <(find csrc -regex '.*\.\(cu\|cuh\|h\|cpp\)' 2>/dev/null)
 if ((${#sources[@]} > 0)); then
     stage "clang-format" clang-format --dry-run -Werror "${sources[@]}"
 fi
-# Two workers on any machine: a server and its plain twin take 5 GB. The longest come first.
-stage "pytest" pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder "$@" \
-    test/server test/kernels test/unit
+stage "pytest" pytest "$@"
 
 if ((${#failed[@]} > 0)); then
     printf 'FAILED: %s\n' "${failed[@]}" >&2

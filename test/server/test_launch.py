@@ -36,9 +36,6 @@ from server.oracle import Oracle
 from server.pair_server import plain_oracle
 from server.test_soak import one_request
 
-# Starts a plain server of its own: it would be half of what the dense pair's worker has to do.
-pytestmark = pytest.mark.xdist_group("launch")
-
 REQUESTS = int(os.environ.get("DDTREE_SOAK_REQUESTS", "120"))
 BUDGET = ("--budget", "31")
 CORES = sorted(os.sched_getaffinity(0))
