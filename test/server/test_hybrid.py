@@ -56,12 +56,6 @@ def texts() -> list[str]:
     return [record["prompt"] for record in PAIR.prompts(8)]
 
 
-@pytest.fixture(scope="module")
-def accept_lengths() -> dict[str, float]:
-    """Tokens per decode step by server, filled as the tests come by."""
-    return {}
-
-
 @pytest.fixture(scope="module", params=TREES)
 def tree(request: pytest.FixtureRequest) -> Iterator[Server]:
     budget, flags = TREES[request.param]
@@ -107,24 +101,12 @@ def test_no_snapshots_are_allocated(tree: Server) -> None:
     assert 0 < stash < snapshots
 
 
-def generate_and_check(server: Server, oracle: Oracle, texts: list[str]) -> list[dict[str, Any]]:
-    answers = server.generate_all(texts, concurrency=4, **FREE)
-    for text, answer in zip(texts, answers, strict=True):
-        oracle.check_tokens(text, answer["output_ids"], oracle.tokens(text, 96))
-    return answers
-
-
-def test_cold_and_warm_prefix(
-    tree: Server,
-    oracle: Oracle,
-    texts: list[str],
-    accept_lengths: dict[str, float],
-    request: pytest.FixtureRequest,
-) -> None:
+def test_cold_and_warm_prefix(tree: Server, oracle: Oracle, texts: list[str]) -> None:
     tree.flush_cache()
     for warm in (False, True):
-        answers = generate_and_check(tree, oracle, texts)
-        accept_lengths[request.node.callspec.params["tree"]] = accept_length(answers)
+        answers = tree.generate_all(texts, concurrency=4, **FREE)
+        for text, answer in zip(texts, answers, strict=True):
+            oracle.check_tokens(text, answer["output_ids"], oracle.tokens(text, 96))
         if warm:
             lengths = [answer["meta_info"]["prompt_tokens"] for answer in answers]
             cached = [answer["meta_info"]["cached_tokens"] for answer in answers]
@@ -242,37 +224,32 @@ def test_memory_is_what_the_plan_says() -> None:
     assert size * GB == pytest.approx(slots * recurrent.state_bytes, rel=0.05)
 
 
-def accept_length_of(
-    name: str, oracle: Oracle, texts: list[str], accept_lengths: dict[str, float]
-) -> float:
-    """As the server of that name accepted; it is started once more where its tests did not run."""
-    if name not in accept_lengths:
-        budget, flags = TREES[name]
-        with server_of(PAIR, *tree_flags(PAIR, budget), *flags) as server:
-            accept_lengths[name] = accept_length(generate_and_check(server, oracle, texts))
-    return accept_lengths[name]
+BUDGETS = (7, 31, 127)
 
 
-def test_more_budget_never_lowers_the_accepted_length(
-    oracle: Oracle, texts: list[str], accept_lengths: dict[str, float]
-) -> None:
-    by_budget = sorted(TREES, key=lambda name: TREES[name][0])
-    lengths = [accept_length_of(name, oracle, texts, accept_lengths) for name in by_budget]
-    # Two servers have the same budget; how they keep states does not change what they accept.
-    assert lengths[-2] == pytest.approx(lengths[-1], rel=0.02)
-    assert lengths[:-1] == sorted(lengths[:-1])
+def measured(budget: int, texts: list[str], **env: str) -> list[dict[str, Any]]:
+    with server_of(PAIR, *tree_flags(PAIR, budget), **env) as server:
+        return server.generate_all(texts, concurrency=4, **FREE)
+
+
+def test_more_budget_never_lowers_the_accepted_length(oracle: Oracle, texts: list[str]) -> None:
+    lengths = []
+    for budget in BUDGETS:
+        answers = measured(budget, texts)
+        for text, answer in zip(texts, answers, strict=True):
+            oracle.check_tokens(text, answer["output_ids"], oracle.tokens(text, 96))
+        lengths.append(accept_length(answers))
+    assert lengths == sorted(lengths)
 
 
 def test_the_leak_is_what_these_tests_detect(
-    oracle: Oracle, texts: list[str], accept_lengths: dict[str, float], tmp_path: Path
+    oracle: Oracle, texts: list[str], tmp_path: Path
 ) -> None:
-    """Siblings one after another: other tokens, and less accepted than by a chain."""
+    """Siblings one after another: other tokens, and less accepted with more budget."""
     env = plugins.announce(tmp_path, "common.sequential_fault")
-    with server_of(PAIR, *tree_flags(PAIR, TREES["wide"][0]), **env) as server:
-        answers = server.generate_all(texts, concurrency=4, **FREE)
-    chain = accept_length_of("chain", oracle, texts, accept_lengths)
-    assert accept_length(answers) < chain
+    few, many = (measured(budget, texts, **env) for budget in BUDGETS[::2])
+    assert accept_length(many) < accept_length(few)
     assert any(
         answer["output_ids"] != oracle.tokens(text, 96)
-        for text, answer in zip(texts, answers, strict=True)
+        for text, answer in zip(texts, many, strict=True)
     )
