@@ -50,7 +50,7 @@ def keep_states(
         states = linear.req_to_token_pool.mamba_pool.mamba_cache.temporal[:, slot].clone()
         file = Path(os.environ[VARIABLE])
         before = [] if prefill or not file.exists() else _read(file)
-        torch.save([tuple(seen) for seen in (Seen(tokens, states), *before[:1])], file)
+        torch.save([(tokens, states), *map(tuple, before[:1])], file)
     return result
 
 

@@ -42,6 +42,15 @@ COMMAND = ["drafter", "train", "--steps", "60", "--batch", "4", "--anchors", "6"
 COMMAND += ["--muon-lr", "0.02", "--warmup", "2", "--save-every", "20", "--log-every", "8"]
 
 
+def randomise(module: torch.nn.Module, seed: int) -> None:
+    """Weights that differ everywhere: norms about 1, matrices about 0."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            parameter.copy_(1 + 0.1 * noise if parameter.dim() == 1 else 0.3 * noise)
+
+
 def cyclic_text(start: int, length: int) -> list[int]:
     """Tokens that follow each other by a fixed rule, which a drafter can learn."""
     ids = [start % VOCAB]

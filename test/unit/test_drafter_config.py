@@ -26,27 +26,12 @@ from sglang_ddtree.drafter.initialise import (
     first_weights,
 )
 from sglang_ddtree.drafter.mask_token import choose_mask_token
-from sglang_ddtree.drafter.target import TargetFacts, read_ends
+from sglang_ddtree.drafter.target import read_ends
+from unit.drafter_runs import FACTS
 
-TARGET = TargetFacts(
-    path="",
-    architecture="LlamaForCausalLM",
-    hidden=32,
-    intermediate=48,
-    layers=6,
-    heads=4,
-    kv_heads=2,
-    head_dim=8,
-    latent=False,
-    vocab=100,
-    norm_eps=1e-5,
-    max_positions=256,
-    rope_bases=(5e5,),
-    rope_scaling=None,
-    captures=True,
-)
+TARGET = replace(FACTS, hidden=32, intermediate=48, vocab=100, max_positions=256, rope_bases=(5e5,))
 WISHES = Wishes(layers=2, block=4, target_layer_ids=(1, 3))
-# The public config.json of z-lab/Qwen3-8B-DFlash-b16.
+# In the keys and sizes of the drafters that z-lab publishes for Qwen3-8B.
 QWEN3_8B = {
     "architectures": ["DFlashDraftModel"],
     "attention_bias": False,

@@ -18,6 +18,7 @@ from sglang_ddtree.drafter.model import Drafter
 from sglang_ddtree.drafter.muon import Muon32
 from sglang_ddtree.drafter.objective import Ends, block_inputs, block_labels, draft_loss
 from sglang_ddtree.drafter.samples import Sample, mask_of
+from unit.drafter_runs import randomise
 
 SIZE = Shape(
     hidden=32,
@@ -36,14 +37,6 @@ BLOCK = 4
 
 def config(*windows: int | None) -> DrafterConfig:
     return DrafterConfig(SIZE, BLOCK, (0, 1, 2), 3, windows)
-
-
-def randomise(module: torch.nn.Module, seed: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            noise = torch.randn(parameter.shape, generator=generator)
-            parameter.copy_(1 + 0.1 * noise if parameter.dim() == 1 else 0.3 * noise)
 
 
 def lone_block(model: Drafter, features: Tensor, embeds: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ from make_pair.prompts import held_out_prompts
 from make_pair.recipe import RECIPES, TINY_DENSE, ModelSize, Recipe, Schedule
 
 from sglang_ddtree.drafter.checkpoints import Checkpoints
+from unit.drafter_runs import randomise
 
 SIZE = ModelSize(hidden=32, intermediate=48, layers=4, heads=4, head_dim=16, vocab=300)
 RECIPE = Recipe(
@@ -58,14 +59,6 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def fresh(work: Path, folder: Path) -> Path:
     return Path(shutil.copytree(work, folder))
-
-
-def randomise(module: torch.nn.Module, seed: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            noise = torch.randn(parameter.shape, generator=generator)
-            parameter.copy_(1 + 0.1 * noise if parameter.dim() == 1 else 0.3 * noise)
 
 
 def test_generated_code_is_python_and_reproducible() -> None:

@@ -61,12 +61,7 @@ def draft_everywhere(
         ids = block_inputs(tokens[part], config.block, config.mask_token_id)
         hidden = model(features, ends.embed(ids)[None], part[None])[0, :, 1:]
         drafted = Candidates.from_logits(hidden @ ends.head.T, topk)
-        ids = (
-            drafted.tokens
-            if ends.draft_vocabulary is None
-            else ends.draft_vocabulary[drafted.tokens]
-        )
-        found.append(Candidates(ids, drafted.log_probs))
+        found.append(Candidates(ends.token_ids(drafted.tokens), drafted.log_probs))
     positions = anchors[:, None] + torch.arange(1, config.block)
     beyond = positions >= len(tokens)
     following = tokens[positions.clamp(max=len(tokens) - 1)].masked_fill(beyond, -1)

@@ -11,7 +11,9 @@ import torch
 
 from sglang_ddtree.drafter.capture_engine import CaptureEngine
 from sglang_ddtree.drafter.errors import DrafterError
+from sglang_ddtree.drafter.generate import read_answers
 from sglang_ddtree.drafter.progress import progress
+from sglang_ddtree.drafter.run_folder import RunFolder
 from sglang_ddtree.drafter.samples import Sample, file_of, mask_of, tokens_of, write_sample
 
 Answers = Sequence[Mapping[str, Any]]
@@ -25,6 +27,18 @@ def usable(answers: Answers, max_length: int) -> list[Mapping[str, Any]]:
         if min(len(answer["prompt_ids"]) + len(answer["output_ids"]), max_length)
         >= len(answer["prompt_ids"]) + 2
     ]
+
+
+def answers_of(folder: RunFolder, limit: int | None, max_length: int) -> Answers:
+    """The usable ones among a run's first ``limit`` answers.
+
+    Raises:
+        DrafterError: there are none.
+    """
+    answers = usable(read_answers(folder.answers)[:limit], max_length)
+    if not answers:
+        raise DrafterError(f"{folder.path} holds no answers: run 'drafter generate' first")
+    return answers
 
 
 def size_bytes(answers: Answers, max_length: int, width: int, element_bytes: int) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 
 from sglang_ddtree.drafter.errors import DrafterError
 from sglang_ddtree.drafter.layers import Shape
+from sglang_ddtree.drafter.rope import drafter_rope
 
 ARCHITECTURE = "DFlashDraftModel"
 
@@ -99,13 +100,11 @@ def from_json(config: Mapping[str, Any]) -> DrafterConfig:
     """
     nested = config.get("dflash_config") or {}
     heads = int(config["num_attention_heads"])
-    rope = dict(config.get("rope_scaling") or config.get("rope_parameters") or {})
-    base = config.get("rope_theta") or rope.pop("rope_theta", None)
-    plain = rope.get("rope_type", rope.get("type", "default")) == "default"
+    bases, scaling = drafter_rope(config)
     ids = nested.get("target_layer_ids") or config.get("target_layer_ids")
     mask = nested.get("mask_token_id", config.get("mask_token_id"))
     _refuse_what_is_not_trained(config, nested)
-    if base is None or not ids or mask is None:
+    if not bases or not ids or mask is None:
         raise DrafterError("config.json must name rope_theta, target_layer_ids and mask_token_id")
     layer_types = config.get("layer_types") or ["full_attention"] * config["num_hidden_layers"]
     window = config.get("sliding_window")
@@ -118,7 +117,7 @@ def from_json(config: Mapping[str, Any]) -> DrafterConfig:
             kv_heads=int(config.get("num_key_value_heads") or heads),
             head_dim=int(config.get("head_dim") or config["hidden_size"] // heads),
             vocab=int(config["vocab_size"]),
-            rope_theta=float(base),
+            rope_theta=bases[0],
             norm_eps=float(config.get("rms_norm_eps", 1e-6)),
             max_positions=int(config["max_position_embeddings"]),
         ),
@@ -126,7 +125,7 @@ def from_json(config: Mapping[str, Any]) -> DrafterConfig:
         target_layer_ids=tuple(int(i) for i in ids),
         mask_token_id=int(mask),
         windows=tuple(window if t == "sliding_attention" else None for t in layer_types),
-        rope_scaling=None if plain else rope,
+        rope_scaling=scaling,
     )
 
 

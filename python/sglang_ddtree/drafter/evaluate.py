@@ -8,43 +8,16 @@ from typing import Any
 
 import torch
 
-from sglang_ddtree.drafter import config as drafter_config
 from sglang_ddtree.drafter.analysis import LOOKUP, Tally, draft_everywhere
 from sglang_ddtree.drafter.capture import capture_group
 from sglang_ddtree.drafter.capture_engine import CaptureEngine
-from sglang_ddtree.drafter.checkpoint import DRAFT_VOCABULARY
-from sglang_ddtree.drafter.config import DrafterConfig
-from sglang_ddtree.drafter.errors import DrafterError
-from sglang_ddtree.drafter.model import Drafter
+from sglang_ddtree.drafter.load import load_drafter
 from sglang_ddtree.drafter.objective import Ends
 from sglang_ddtree.drafter.progress import progress
 from sglang_ddtree.drafter.table import table
-from sglang_ddtree.drafter.target import embedding_scale, read_ends, weight_files
 from sglang_ddtree.drafter.validate import read_config
 
 Results = dict[str, dict[str, Any]]
-
-
-def load_drafter(folder: Path, target: str) -> tuple[Drafter, DrafterConfig, Ends]:
-    """A drafter's folder, and the target's ends, in float32.
-
-    Raises:
-        DrafterError: it is no drafter that this package trains.
-    """
-    from safetensors.torch import load_file
-
-    config = drafter_config.from_json(read_config(folder))
-    weights: dict[str, torch.Tensor] = {}
-    for file in weight_files(folder):
-        weights |= {name.removeprefix("model."): w for name, w in load_file(file).items()}
-    vocabulary = weights.pop(DRAFT_VOCABULARY, None)
-    model = Drafter(config)
-    try:
-        model.load_state_dict({name: weight.float() for name, weight in weights.items()})
-    except RuntimeError as error:
-        raise DrafterError(f"{folder}: {error}") from error
-    ends = Ends(*read_ends(target), embedding_scale(target), vocabulary)
-    return model.eval(), config, ends.place(torch.device("cpu"), torch.float32)
 
 
 def evaluate(
@@ -59,14 +32,16 @@ def evaluate(
     batch: int = 8,
 ) -> Results:
     """Figures by temperature."""
-    model, config, ends = load_drafter(drafter, target)
-    budgets = sorted({*budgets, config.block - 1})
+    model, vocabulary = load_drafter(drafter, read_config(drafter))
+    model.eval()
+    ends = Ends.of(target, vocabulary).place(torch.device("cpu"), torch.float32)
+    budgets = sorted({*budgets, model.config.block - 1})
     tallies: dict[float, Tally] = {}
     with progress(len(answers), 0, "evaluated", "answer") as bar:
         for first in range(0, len(answers), batch):
             group = answers[first : first + batch]
             for answer, sample in zip(group, capture_group(group, engine, max_length), strict=True):
-                drafted = draft_everywhere(model, ends, config, sample, topk)
+                drafted = draft_everywhere(model, ends, model.config, sample, topk)
                 tallies.setdefault(answer["temperature"], Tally()).add(drafted, budgets)
                 bar.update()
     return {f"{t:g}": tallies[t].result() for t in sorted(tallies)}

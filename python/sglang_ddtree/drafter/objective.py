@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from sglang_ddtree.drafter.batches import Batch
 from sglang_ddtree.drafter.config import DrafterConfig
 from sglang_ddtree.drafter.losses import BlockLoss, Weighting, block_loss
+from sglang_ddtree.drafter.target import embedding_scale, read_ends
 
 # Logits of one piece; more blocks are done piece by piece, and again in the backward pass.
 _LOGITS = 2**28
@@ -67,6 +68,11 @@ class Ends(nn.Module):
         if draft_vocabulary is not None:
             self.columns = torch.full((len(head),), -1)
             self.columns[draft_vocabulary] = torch.arange(len(draft_vocabulary))
+
+    @classmethod
+    def of(cls, target: str, draft_vocabulary: Tensor | None = None) -> Ends:
+        """The ends of the target in a local folder."""
+        return cls(*read_ends(target), embedding_scale(target), draft_vocabulary)
 
     def place(self, device: torch.device, dtype: torch.dtype) -> Ends:
         self.embedding = self.embedding.to(device, dtype)

@@ -8,10 +8,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from sglang_ddtree.drafter.batches import Source
-from sglang_ddtree.drafter.capture import capture_group, usable
+from sglang_ddtree.drafter.capture import answers_of, capture_group
 from sglang_ddtree.drafter.capture_engine import CaptureEngine
 from sglang_ddtree.drafter.errors import DrafterError
-from sglang_ddtree.drafter.generate import read_answers
 from sglang_ddtree.drafter.run_folder import RunFolder
 from sglang_ddtree.drafter.samples import Sample
 
@@ -29,9 +28,7 @@ def online_source(
         raise DrafterError(
             "--online trains in one process: capture first (drafter capture) to train in several"
         )
-    answers = usable(read_answers(folder.answers)[: args.limit], args.max_length)
-    if not answers:
-        raise DrafterError(f"{folder.path} holds no answers: run 'drafter generate' first")
+    answers = answers_of(folder, args.limit, args.max_length)
     layer_ids = folder.drafter_config()["dflash_config"]["target_layer_ids"]
     with CaptureEngine(
         target, layer_ids, folder.path, args.flags, args.trust_remote_code

@@ -31,6 +31,16 @@ def target_rope(rope: Mapping[str, Any] | None) -> tuple[tuple[float, ...], dict
     return bases, None if plain else scaling
 
 
+def drafter_rope(
+    config: Mapping[str, Any],
+) -> tuple[tuple[float, ...], dict[str, Any] | None]:
+    """As :func:`target_rope`, of a drafter's ``config.json``, which may name the base apart."""
+    rope = dict(config.get("rope_scaling") or config.get("rope_parameters") or {})
+    if base := config.get("rope_theta"):
+        rope["rope_theta"] = base
+    return target_rope(rope)
+
+
 def tables(
     shape: Shape, scaling: Mapping[str, Any] | None, positions: int
 ) -> tuple[Tensor, Tensor]:

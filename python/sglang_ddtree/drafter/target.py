@@ -107,7 +107,7 @@ def weight_files(folder: Path) -> Iterator[Path]:
     """The safetensors files of a checkpoint, in order."""
     files = sorted(folder.glob("*.safetensors"))
     if not files:
-        raise DrafterError(f"{folder} has no safetensors files: training reads the target's ends")
+        raise DrafterError(f"{folder} has no safetensors files")
     yield from files
 
 

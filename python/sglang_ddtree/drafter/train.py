@@ -11,13 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sglang_ddtree.drafter import config as drafter_config
 from sglang_ddtree.drafter.batches import Batch, Source, used_tokens
+from sglang_ddtree.drafter.checkpoint import DRAFT_VOCABULARY
 from sglang_ddtree.drafter.checkpoints import Checkpoints
 from sglang_ddtree.drafter.config import DrafterConfig
 from sglang_ddtree.drafter.distributed import Workers, shard
 from sglang_ddtree.drafter.errors import DrafterError
 from sglang_ddtree.drafter.files import write_tensors
+from sglang_ddtree.drafter.load import load_drafter
 from sglang_ddtree.drafter.loop import StepLoss, train
 from sglang_ddtree.drafter.losses import Weighting
 from sglang_ddtree.drafter.metrics import plot_training
@@ -25,7 +26,6 @@ from sglang_ddtree.drafter.model import Drafter
 from sglang_ddtree.drafter.objective import Ends, draft_loss
 from sglang_ddtree.drafter.optimizers import Schedule
 from sglang_ddtree.drafter.run_folder import RunFolder
-from sglang_ddtree.drafter.target import read_ends
 
 NAME = "drafter"
 
@@ -64,22 +64,13 @@ def step_loss(
     return loss_of_step
 
 
-def first_model(folder: RunFolder) -> tuple[Drafter, DrafterConfig]:
+def first_model(folder: RunFolder) -> Drafter:
     """The drafter as ``init`` made it.
 
     Raises:
         DrafterError: there is none, or its weights don't fit its config.
     """
-    from safetensors.torch import load_file
-
-    config = drafter_config.from_json(folder.drafter_config())
-    model = Drafter(config)
-    weights = load_file(folder.drafter / "model.safetensors")
-    try:
-        model.load_state_dict({name: weight.float() for name, weight in weights.items()})
-    except RuntimeError as error:
-        raise DrafterError(f"{folder.drafter}: {error}") from error
-    return model, config
+    return load_drafter(folder.drafter, folder.drafter_config())[0]
 
 
 def train_run(
@@ -89,20 +80,22 @@ def train_run(
     options: TrainOptions,
     group: Workers,
     draft_vocabulary: Tensor | None = None,
-    embedding_scale: float = 1.0,
 ) -> None:
     """Train the run's drafter, resuming its newest checkpoint."""
-    model, config = first_model(folder)
+    model = first_model(folder)
     model.to(group.device)
     shard(model, model.layers, group, options.bfloat16)
     dtype = torch.bfloat16 if options.bfloat16 else torch.float32
-    ends = Ends(*read_ends(target), embedding_scale, draft_vocabulary).place(group.device, dtype)
+    ends = Ends.of(target, draft_vocabulary).place(group.device, dtype)
     folder.training.mkdir(parents=True, exist_ok=True)
     if draft_vocabulary is not None and group.leads:
-        write_tensors(_vocabulary_file(folder), {"draft_token_ids": draft_vocabulary})
+        write_tensors(_vocabulary_file(folder), {DRAFT_VOCABULARY: draft_vocabulary})
+    loss = step_loss(
+        model, ends, model.config, options.weighting, source, group.device, options.piece
+    )
     train(
         model,
-        step_loss(model, ends, config, options.weighting, source, group.device, options.piece),
+        loss,
         options.schedule,
         folder.training,
         name=NAME,
@@ -121,13 +114,12 @@ def trained_weights(folder: RunFolder) -> tuple[dict[str, Tensor], Tensor | None
     """
     from safetensors.torch import load_file
 
-    model, _ = first_model(folder)
     try:
-        weights = Checkpoints(folder.training / NAME).weights(model)
+        weights = Checkpoints(folder.training / NAME).weights(first_model(folder))
     except FileNotFoundError as error:
         raise DrafterError(f"{error}: run 'drafter train' first") from error
     file = _vocabulary_file(folder)
-    return weights, load_file(file)["draft_token_ids"] if file.exists() else None
+    return weights, load_file(file)[DRAFT_VOCABULARY] if file.exists() else None
 
 
 def _vocabulary_file(folder: RunFolder) -> Path:

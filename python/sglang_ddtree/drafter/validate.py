@@ -12,7 +12,7 @@ from sglang_ddtree.drafter import convert
 from sglang_ddtree.drafter.checkpoint import stored_tensors, vocabulary_problems
 from sglang_ddtree.drafter.config import ARCHITECTURE
 from sglang_ddtree.drafter.errors import DrafterError
-from sglang_ddtree.drafter.rope import target_rope
+from sglang_ddtree.drafter.rope import drafter_rope
 from sglang_ddtree.drafter.target import TargetFacts, facts_of, model_config
 
 
@@ -127,16 +127,9 @@ def _layer_problems(config: dict[str, Any], target: TargetFacts) -> list[str]:
     return problems
 
 
-def _drafter_rope(config: dict[str, Any]) -> tuple[tuple[float, ...], dict[str, Any] | None]:
-    rope = dict(config.get("rope_scaling") or config.get("rope_parameters") or {})
-    if base := config.get("rope_theta"):
-        rope["rope_theta"] = base
-    return target_rope(rope)
-
-
 def _rope_problems(config: dict[str, Any]) -> list[str]:
     """What SGLang's own rope says to the drafter's scaling."""
-    bases, scaling = _drafter_rope(config)
+    bases, scaling = drafter_rope(config)
     if not bases:
         return ["config.json names no rope_theta: SGLang would take its default"]
     if scaling is None:
@@ -154,7 +147,7 @@ def _rope_problems(config: dict[str, Any]) -> list[str]:
 
 
 def _rope_notes(config: dict[str, Any], target: TargetFacts) -> list[str]:
-    bases, scaling = _drafter_rope(config)
+    bases, scaling = drafter_rope(config)
     notes = []
     if bases and bases[0] not in target.rope_bases:
         theirs = ", ".join(f"{base:g}" for base in target.rope_bases)

@@ -26,19 +26,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     import torch
 
-    from sglang_ddtree.drafter.capture import capture, check_room, size_bytes, usable
+    from sglang_ddtree.drafter.capture import answers_of, capture, check_room, size_bytes
     from sglang_ddtree.drafter.capture_engine import CaptureEngine
-    from sglang_ddtree.drafter.errors import DrafterError
-    from sglang_ddtree.drafter.generate import read_answers
     from sglang_ddtree.drafter.run_folder import RunFolder
     from sglang_ddtree.drafter.samples import file_of
 
     folder = RunFolder(args.folder)
     config = folder.drafter_config()
     layer_ids = config["dflash_config"]["target_layer_ids"]
-    answers = usable(read_answers(folder.answers)[: args.limit], args.max_length)
-    if not answers:
-        raise DrafterError(f"{folder.path} holds no answers: run 'drafter generate' first")
+    answers = answers_of(folder, args.limit, args.max_length)
     fixed = {"layer_ids": layer_ids, "max_length": args.max_length, "dtype": args.dtype}
     folder.keep_same("capture", fixed, options_of(args))
     folder.shards.mkdir(exist_ok=True)

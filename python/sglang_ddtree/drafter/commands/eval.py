@@ -2,8 +2,8 @@
 
 The served target answers held-out prompts at each temperature. Its hidden states of these texts are
 captured, and the drafter proposes at every position: hit rates by position and rank, and tokens per
-step of the chain and of trees, which is exactly what serving the pair gives. Prompt look-up stands
-beside them. Table, JSON and PNG; flags of SGLang's server for the capture follow after "--".
+step of the chain and of trees, as serving the pair would give. Prompt look-up stands beside
+them. Table, JSON and PNG; flags of SGLang's server for the capture follow after "--".
 """
 
 from __future__ import annotations

@@ -35,13 +35,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _convert(args: argparse.Namespace) -> tuple[Path, str]:
-    from safetensors.torch import load_file
-
     from sglang_ddtree.drafter.checkpoint import expected_tensors
     from sglang_ddtree.drafter.convert import from_speculators, is_speculators
     from sglang_ddtree.drafter.errors import DrafterError
     from sglang_ddtree.drafter.files import write_json, write_tensors
-    from sglang_ddtree.drafter.target import read_target, weight_files
+    from sglang_ddtree.drafter.load import read_weights
+    from sglang_ddtree.drafter.target import read_target
     from sglang_ddtree.drafter.validate import read_config
 
     if not (args.target and args.output):
@@ -52,11 +51,8 @@ def _convert(args: argparse.Namespace) -> tuple[Path, str]:
     layers = read_target(args.target, args.trust_remote_code).layers
     config = from_speculators(config, layers)
     wanted = expected_tensors(config, len(config["dflash_config"]["target_layer_ids"]))
-    tensors = {}
-    for file in weight_files(args.source):
-        for name, tensor in load_file(file).items():
-            if name.removeprefix("model.") in wanted:
-                tensors[name.removeprefix("model.")] = tensor
+    weights = read_weights(args.source)
+    tensors = {name: tensor for name, tensor in weights.items() if name in wanted}
     write_tensors(args.output / "model.safetensors", tensors)
     write_json(args.output / "config.json", config)
     return args.output, args.target

@@ -62,17 +62,16 @@ def run(args: argparse.Namespace) -> int:
     target = folder.target(args.target)
     with workers() as group:
         if group.leads:
-            unfixed = ("folder", "run", "command", "step", "target", "save_every", "flags")
-            fixed = {k: v for k, v in vars(args).items() if k not in unfixed}
-            folder.keep_same("train", fixed, options_of(args))
+            given = options_of(args)
+            unfixed = ("target", "save_every", "flags")
+            fixed = {k: v for k, v in given.items() if k not in unfixed}
+            folder.keep_same("train", fixed, given)
         group.wait()
         with _source(args, folder, target, group) as source:
             options = TrainOptions(
                 _schedule(args), _weighting(args), torch.cuda.is_available(), args.piece
             )
-            vocabulary = _draft_vocabulary(args, folder)
-            scale = _embedding_scale(target)
-            train_run(folder, target, source, options, group, vocabulary, scale)
+            train_run(folder, target, source, options, group, _draft_vocabulary(args, folder))
     return 0
 
 
@@ -131,9 +130,3 @@ def _draft_vocabulary(args: argparse.Namespace, folder: Any) -> Any:
         raise DrafterError("--draft-vocab is a number of tokens or 'used'")
     size = None if args.draft_vocab == "used" else int(args.draft_vocab)
     return draft_vocabulary_of(read_answers(folder.answers)[: args.limit], size)
-
-
-def _embedding_scale(target: str) -> float:
-    from sglang_ddtree.drafter.target import embedding_scale
-
-    return embedding_scale(target)
