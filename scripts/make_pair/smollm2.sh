@@ -52,7 +52,7 @@ for step in "${steps[@]}"; do
                     --target-layers 1,15,27 --from-target
             ;;
         generate)
-            with_server drafter generate --server "http://127.0.0.1:$port" --concurrency 16 \
+            with_server drafter generate --server "http://127.0.0.1:$port" --concurrency ${CONCURRENCY:-48} \
                 --prompts "$work/prompts/train.jsonl" --temperatures 0,0.7 --max-tokens 256
             ;;
         capture) drafter capture -- "${memory[@]}" ;;
