@@ -200,6 +200,11 @@ SEAMS = (
         "bind ranks to cores without a GPU",
     ),
     Seam(
+        f"{_SRT}.configs.update_config.adjust_config_with_unaligned_cpu_tp",
+        ("model_config", "load_config", "tp_size"),
+        "shard heads without a GPU",
+    ),
+    Seam(
         f"{_SRT}.managers.utils.GenerationBatchResult",
         ("accept_lens", "speculative_output_stride", "next_draft_input", "new_seq_lens"),
         "return a step's tokens",

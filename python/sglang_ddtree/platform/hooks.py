@@ -97,6 +97,16 @@ def keep_torch_matmul(runner: Any) -> None:
     """
 
 
+def keep_head_counts(model_config: Any, load_config: Any, tp_size: int) -> Any:
+    """Shard heads as on a GPU: a KV head is repeated where there are more ranks than KV heads.
+
+    Replaces the padding for SGLang's own CPU engine
+    (srt/model_executor/model_runner.py:1302@0.5.23), whose layers load padded weights; those of an
+    out-of-tree platform do not.
+    """
+    return model_config
+
+
 def register() -> None:
     """Queue the hooks that SGLang applies once all plugins are loaded."""
     from sglang.srt.mem_cache.allocation import get_last_loc_torch
@@ -113,6 +123,9 @@ def register() -> None:
         "sglang.kernels.ops.attention.table_qk_norm_rope.table_qk_norm_rope_": table_qk_norm_rope_,
         "sglang.srt.model_executor.model_runner.ModelRunner.maybe_enable_batch_invariant_mode": (
             keep_torch_matmul
+        ),
+        "sglang.srt.model_executor.model_runner.adjust_config_with_unaligned_cpu_tp": (
+            keep_head_counts
         ),
     }.items():
         HookRegistry.register(target, replacement, HookType.REPLACE)
