@@ -21,13 +21,19 @@ memory=(--dtype float32 --max-total-tokens 32768 --mem-fraction-static 0.2)
 run() { "$repo/scripts/run.sh" "$@"; }
 drafter() { run sglang-ddtree drafter "$1" --work "$work/run" "${@:2}"; }
 
+answers() { (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; }
+
 # Serves the target while a command runs. The server is asked until it answers or is gone.
 with_server() {
+    if answers; then
+        echo "port $port is in use: name a free one in PORT" >&2
+        exit 1
+    fi
     "$repo/scripts/run.sh" python -m sglang.launch_server --model-path "$work/target" --host 127.0.0.1 \
         --port "$port" "${memory[@]}" >"$work/server.log" 2>&1 &
     local server=$!
     trap 'kill '"$server"' 2>/dev/null || true' EXIT
-    until (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do
+    until answers; do
         kill -0 "$server" 2>/dev/null || { tail -n 20 "$work/server.log" >&2 && exit 1; }
         sleep 1
     done

@@ -45,11 +45,15 @@ class Outcome:
 
 
 def orders_of(prompts: Sequence[Prompt], temperatures: Sequence[float], seed: int) -> list[Order]:
-    """Every prompt at every temperature; each has a seed of its own, a function of ``seed``."""
+    """Every prompt at every temperature; each has a seed of its own, a function of ``seed``.
+
+    One temperature after another: where greedy and sampled requests share a batch, SGLang sorts the
+    probabilities of all of them.
+    """
     return [
         Order(prompt, temperature, zlib.crc32(f"{seed}/{prompt.line}/{temperature:g}".encode()))
-        for prompt in prompts
         for temperature in temperatures
+        for prompt in prompts
     ]
 
 
