@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,13 +14,25 @@ from .recipe import Recipe
 CHATS, MODULES, LIBRARY = 32, 32, 12
 
 
-def _chat(rng: Random) -> dict[str, Any]:
-    messages = documents.chat_messages(rng)
-    while len(messages[-1]["content"]) < 200:
-        messages = documents.chat_messages(rng)
-    messages = messages[:-1]
-    text = documents.render_chat(messages, open_turn=True)
-    return {"kind": "chat", "prompt": text, "messages": messages}
+@cache
+def trained_chats(recipe: Recipe) -> set[str]:
+    """Every generated chat that the target was trained on, up to each of its answers."""
+    answers, chats = documents.render_chat([], open_turn=True), set()
+    for kind, text in documents.generated_documents(recipe.seed, recipe.generated_documents):
+        if kind == "chat":
+            turns = text.split(answers)[:-1]
+            chats.update(
+                "".join(turn + answers for turn in turns[: i + 1]) for i in range(len(turns))
+            )
+    return chats
+
+
+def _chat(rng: Random, trained: set[str]) -> dict[str, Any]:
+    while True:
+        *messages, answer = documents.chat_messages(rng)
+        text = documents.render_chat(messages, open_turn=True)
+        if len(answer["content"]) >= 200 and text not in trained:
+            return {"kind": "chat", "prompt": text, "messages": messages}
 
 
 def _module(rng: Random) -> dict[str, Any]:
@@ -43,11 +56,11 @@ def _cut(text: str) -> str:
 def held_out_prompts(recipe: Recipe) -> list[dict[str, Any]]:
     """Records of ``id``, ``kind``, ``prompt`` and, for chats, ``messages``."""
     sources = [text for text in documents.stdlib_documents(held_out=True) if len(text) > 4000]
-    prompts = []
+    trained, prompts = trained_chats(recipe), []
     for number in range(CHATS + MODULES + LIBRARY):
         rng = Random(f"held-out/{recipe.seed}/{number}")
         if number < CHATS:
-            prompt = _chat(rng)
+            prompt = _chat(rng, trained)
         elif number < CHATS + MODULES:
             prompt = _module(rng)
         else:

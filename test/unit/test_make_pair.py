@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 from make_pair import documents, drafting, evaluate, export, generation, hybrid, stages, tokens
 from make_pair.hub import ASSETS, HubTarget
 from make_pair.model import KVCache, Target, rope_table
-from make_pair.prompts import held_out_prompts
+from make_pair.prompts import held_out_prompts, trained_chats
 from make_pair.recipe import RECIPES, TINY_DENSE, ModelSize, Recipe, Schedule
 
 from sglang_ddtree.drafter.checkpoints import Checkpoints
@@ -214,6 +214,26 @@ def test_held_out_prompts_are_new_and_of_every_kind() -> None:
     trained = "".join(text for _, text in documents.generated_documents(TINY_DENSE.seed, 2000))
     modules = [prompt["prompt"] for prompt in prompts if prompt["kind"] == "module"]
     assert not any(text in trained for text in modules)
+    chats = {prompt["prompt"] for prompt in prompts if prompt["kind"] == "chat"}
+    assert not chats & trained_chats(TINY_DENSE)
+
+
+def test_chats_of_training_are_known_up_to_each_answer() -> None:
+    recipe = replace(TINY_DENSE, generated_documents=40)
+    chats = trained_chats(recipe)
+    texts = dict(documents.generated_documents(recipe.seed, 40))
+    assert len(chats) > 20
+    assert all(chat.endswith("assistant\n") for chat in chats)
+    assert sum(texts["chat"].startswith(chat) for chat in chats) == texts["chat"].count(
+        "assistant\n"
+    )
+
+
+def test_shipped_prompts_are_those_of_the_recipe() -> None:
+    """Chats and modules are; files of the library are those of the interpreter that made them."""
+    shipped = (ASSETS / "tiny-dense" / "prompts.jsonl").read_text().splitlines()
+    made = held_out_prompts(TINY_DENSE)
+    assert [json.loads(line) for line in shipped][:64] == made[:64]
 
 
 def shaken(recipe: Recipe, seed: int) -> HubTarget:
