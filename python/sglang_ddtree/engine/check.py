@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+from dataclasses import replace
 
 import torch
 
@@ -46,12 +47,39 @@ def _print_platform() -> None:
     print("platform")
     if activate() is not None:
         print("  device               cpu (sglang-ddtree's torch platform)")
-        print("  tree attention       torch reference, backend torch_tree")
+        print("  trees                torch operations, attention backend torch_tree")
+        device = torch.device("cpu")
     else:
-        device = torch.accelerator.current_accelerator()
+        accelerator = torch.accelerator.current_accelerator()
+        assert accelerator is not None, "activate() steps aside for one"
+        device = accelerator
         print(f"  device               {device}")
-        print("  tree attention       SGLang's triton backend with a custom mask")
-    print("  tree grow, accept    torch, batched on the device")
+        print("  trees                the kernels below; of a target that they do not cover,")
+        print("                       SGLang's triton backend with a custom mask")
+    _print_kernels(device)
+
+
+def _print_kernels(device: torch.device) -> None:
+    """What the dispatch table has for widths of large models; a server prints its own."""
+    from sglang_ddtree.ops import dispatch
+
+    found = dispatch.Device.of(device)
+    heads = dispatch.Shape(nodes=32, heads=8)
+    latent = replace(heads, dim=576, v_dim=512)
+    recurrent = replace(heads, cache=torch.float32)
+    shapes = {
+        dispatch.GQA: heads,
+        dispatch.MLA: latent,
+        dispatch.VERIFY: recurrent,
+        dispatch.COMMIT: recurrent,
+        dispatch.GROW: heads,
+        dispatch.ACCEPT: heads,
+        dispatch.MOVE: heads,
+    }
+    choices = [dispatch.choose(operation, found, shape) for operation, shape in shapes.items()]
+    print("kernels of --decode-attention-backend ddtree, in bfloat16")
+    for line in dispatch.describe(choices).splitlines():
+        print(f"  {line}")
 
 
 def _print_seams(show_all: bool) -> None:

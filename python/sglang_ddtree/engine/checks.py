@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sglang_ddtree.drafter.checkpoint import coverage_problems
 from sglang_ddtree.engine import mla
+from sglang_ddtree.engine.attention.selection import TREE_BACKENDS, is_wanted
 from sglang_ddtree.engine.recurrent.checks import (
     architecture_problem as recurrent_architecture_problem,
 )
@@ -15,9 +16,6 @@ from sglang_ddtree.engine.recurrent.checks import (
 if TYPE_CHECKING:
     from sglang.srt.configs.model_config import ModelConfig
     from sglang.srt.speculative.dflash_utils import DFlashDraftConfig
-
-# Stock backends whose verify path applies a custom mask, and ours.
-TREE_BACKENDS = ("triton", "torch_tree")
 
 
 @dataclass(frozen=True)
@@ -88,8 +86,10 @@ def server_problems(cfg: Any) -> list[str]:
     drafter = Path(cfg.speculative_draft_model_path or ".")
     if drafter.is_absolute() and not drafter.exists():
         problems.append(f"--speculative-draft-model-path: there is no {drafter}")
-    backends = dict.fromkeys((*attention_backends_of(cfg), cfg.speculative_draft_attention_backend))
-    for backend in backends:
+    backends = [cfg.speculative_draft_attention_backend]
+    if not is_wanted(cfg):  # else it depends on the model
+        backends += attention_backends_of(cfg)
+    for backend in dict.fromkeys(backends):
         if backend is not None and backend not in TREE_BACKENDS:
             problems.append(mla.backend_problem(backend))
     return problems

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from sglang_ddtree.engine.attention.selection import set_aside
+
 
 def choose_attention_backend(server_args: Any, previous: Any) -> Any:
     """Prefer the ``triton`` attention backend on a GPU unless the user named one.
@@ -11,10 +13,12 @@ def choose_attention_backend(server_args: Any, previous: Any) -> Any:
     It is the only stock backend that verifies trees, while SGLang would pick another by
     architecture. Wraps resolution step ``handle_platform_defaults``
     (srt/arg_groups/pipeline.py:214@0.5.23), which runs before the attention backend is resolved.
+    Our own ``ddtree``, which is for verification only, is set aside until the model is known.
     """
     from sglang.srt.arg_groups.overrides import declare_resolution, resolving_view
     from sglang.srt.platforms import current_platform
 
+    set_aside(server_args)
     result = previous(server_args)
     view = resolving_view(server_args)
     named = (

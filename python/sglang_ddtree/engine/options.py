@@ -100,7 +100,12 @@ def raw_input(cfg: Any) -> dict[str, Any]:
     raw = getattr(cfg, "_raw_input", None)
     if raw is not None:
         return dict(raw)
-    names = ("speculative_num_draft_tokens", "speculative_eagle_topk")
+    names = (
+        "speculative_num_draft_tokens",
+        "speculative_eagle_topk",
+        "attention_backend",
+        "decode_attention_backend",
+    )
     return {name: getattr(cfg, name, None) for name in names}
 
 

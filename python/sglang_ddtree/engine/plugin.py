@@ -26,9 +26,11 @@ def register() -> None:
         return
 
     from sglang_ddtree.engine import algorithm, defaults, hooks, startup
+    from sglang_ddtree.engine.attention import registry
     from sglang_ddtree.platform import activate
 
     algorithm.register()
+    registry.register()
     hooks.register_all()
     defaults.register()
     startup.register()

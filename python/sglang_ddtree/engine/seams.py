@@ -40,6 +40,7 @@ class Seam:
 
 
 _SRT = "sglang.srt"
+_ATTENTION = f"{_SRT}.layers.attention"
 _GDN = f"{_SRT}.layers.attention.linear.gdn_backend.GDNAttnBackend"
 _CONFIGURATOR = f"{_SRT}.mem_cache.kv_cache_configurator"
 _DFLASH = f"{_SRT}.speculative.dflash_worker_v2.DFlashWorkerV2"
@@ -152,6 +153,31 @@ SEAMS = (
         f"{_SRT}.mem_cache.memory_pool.MLATokenToKVPool.move_kv_cache",
         ("tgt_loc", "src_loc"),
         "commit the accepted path in a latent pool",
+    ),
+    Seam(
+        f"{_ATTENTION}.attention_registry.register_attention_backend",
+        ("name",),
+        "register the attention backend ddtree",
+    ),
+    Seam(
+        f"{_ATTENTION}.base_attn_backend.AttentionBackend.init_forward_metadata_out_graph",
+        ("forward_batch", "in_capture"),
+        "load a step's trees outside of its graph",
+    ),
+    Seam(
+        f"{_ATTENTION}.hybrid_attn_backend.HybridAttnBackend._select_backend",
+        ("forward_mode",),
+        "prefill by one backend and verify trees by another",
+    ),
+    Seam(
+        f"{_SRT}.mem_cache.memory_pool.KVWriteLoc.for_batch",
+        ("forward_batch", "swa_loc"),
+        "write the rows of a tree",
+    ),
+    Seam(
+        f"{_SRT}.mem_cache.swa_memory_pool.SWAKVPool.translate_loc_from_full_to_swa",
+        ("kv_indices",),
+        "find the rows of sliding-window layers",
     ),
     Seam(
         f"{_GDN}.forward_extend",

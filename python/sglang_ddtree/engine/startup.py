@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sglang_ddtree.engine import checks
+from sglang_ddtree.engine.attention import selection
 from sglang_ddtree.engine.options import (
     MAX_TOPK,
     DDTreeConfigError,
@@ -58,6 +59,18 @@ def resolve(server_args: ServerArgs) -> None:
     max_topk = min(MAX_TOPK, target.vocab_size // cfg.tp_size)
     options = resolve_options(server_args, drafter.block_size, max_topk)
     _stop_on(recurrent_problems(target, drafter, options, cfg))
+    prefill, decode = attention_backends_of(cfg)
+    drafting = cfg.speculative_draft_attention_backend or _tree_backend(decode)
+    by_kernels, problems = selection.verdict(target, options.verify_width, cfg)
+    _stop_on(problems)
+    if by_kernels:
+        declare_resolution(
+            server_args,
+            "ddtree",
+            prefill_attention_backend=prefill,
+            decode_attention_backend=selection.NAME,
+            speculative_attention_mode="decode",
+        )
     setattr(server_args, OPTIONS_ATTRIBUTE, options)
     declare_resolution(
         server_args,
@@ -66,11 +79,14 @@ def resolve(server_args: ServerArgs) -> None:
         # Above 1, SGLang's recurrent kernels follow a tree's links instead of a chain.
         speculative_eagle_topk=2 if options.recurrent == "snapshot" else 1,
         speculative_num_draft_tokens=options.window,
-        speculative_draft_attention_backend=(
-            cfg.speculative_draft_attention_backend or attention_backends_of(cfg)[1]
-        ),
+        speculative_draft_attention_backend=drafting,
         max_running_requests=cfg.max_running_requests or MAX_RUNNING_REQUESTS,
     )
+
+
+def _tree_backend(named: str) -> str:
+    """A backend that runs the drafter's block, bidirectional and of its own width."""
+    return named if named in selection.TREE_BACKENDS else "triton"
 
 
 def _stop_on(problems: list[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,13 +21,16 @@ from sglang.srt.speculative.spec_tp_sync import SpecTpSyncSite
 from sglang.srt.speculative.spec_utils import draft_tp_context
 
 from sglang_ddtree.engine import recurrent
+from sglang_ddtree.engine.attention.registry import reads_tree, verifying_backend
 from sglang_ddtree.engine.draft import candidate_head, draft_block_batch
+from sglang_ddtree.engine.kernels import kernels_of
+from sglang_ddtree.engine.kv_rows import KVRows
 from sglang_ddtree.engine.rank_check import check_ranks
 from sglang_ddtree.engine.sampling import repeat_rows
 from sglang_ddtree.engine.startup import options_of
 from sglang_ddtree.engine.step import Step
 from sglang_ddtree.engine.verify_input import TreeVerifyInput, flat_custom_mask
-from sglang_ddtree.tree import Acceptance, Candidates, DraftTree, accept, grow
+from sglang_ddtree.tree import Acceptance, Candidates, DraftTree
 
 if TYPE_CHECKING:
     from sglang.srt.layers.logits_processor import LogitsProcessorOutput
@@ -63,17 +67,20 @@ class DDTreeWorker(DFlashWorkerV2):
 
     def init_attention_backends(self) -> None:
         super().init_attention_backends()
-        self._recurrent = recurrent.attach(self.model_runner, self.options)
+        kernels = kernels_of(self.model_runner)
+        self._recurrent = recurrent.attach(self.model_runner, self.options, kernels)
+        self._kv_rows = KVRows(self.model_runner.token_to_kv_pool, kernels.move)
+        self._grow_tree, self._accept_path = kernels.grow.load(), kernels.accept.load()
         backend = self.model_runner.attn_backend
-        backend = getattr(backend, "full_attn_backend", backend)
-        self._backend_reads_tree = getattr(backend, "reads_tree", False)
+        self._backend_reads_tree = reads_tree(backend)
         if self._target_tp_rank == 0:
             logger.info(
-                "DDTREE: %s; trees verified by %s%s; grown and accepted by torch on %s",
+                "DDTREE: %s on %s; trees verified by %s%s\n%s",
                 self.options,
-                type(backend).__name__,
-                "" if self._backend_reads_tree else " with a custom mask",
                 self.device,
+                type(verifying_backend(backend)).__name__,
+                "" if self._backend_reads_tree else " with a custom mask",
+                replace(kernels, move=self._kv_rows.choice),
             )
 
     def prewarm_sampling(self) -> SamplingPrewarmResult:
@@ -176,7 +183,7 @@ class DDTreeWorker(DFlashWorkerV2):
     def _grow(self, step: Step, candidates: Candidates) -> DraftTree:
         """The tree of this step, no deeper than the context allows."""
         room = self.max_position - step.prefix_lens
-        return grow(
+        return self._grow_tree(
             candidates,
             step.root_tokens,
             self.options.budget,
@@ -248,7 +255,9 @@ class DDTreeWorker(DFlashWorkerV2):
             ).long()
             site = SpecTpSyncSite.DFLASH_ACCEPT_SAMPLE
         target_tokens = self._tp_sync.sync(site, target_tokens)
-        return accept(tree, target_tokens.view(-1, width), max_depth=self.options.block_size - 1)
+        return self._accept_path(
+            tree, target_tokens.view(-1, width), max_depth=self.options.block_size - 1
+        )
 
     def _commit(
         self,
@@ -259,12 +268,7 @@ class DDTreeWorker(DFlashWorkerV2):
         can_run_graph: bool,
         on_publish: Any,
     ) -> GenerationBatchResult:
-        """Make the accepted path, and nothing else, the request's state.
-
-        ``path[:, j] >= j``, so KV rows only move towards the root. Rows past the accepted length
-        are moved too: they land in reserved slots that the next step overwrites, and moving a fixed
-        number needs no host round trip.
-        """
+        """Make the accepted path, and nothing else, the request's state."""
         commit_lens = accepted.length + 1
         new_seq_lens = step.prefix_lens + commit_lens
         if on_publish is not None:
@@ -272,10 +276,7 @@ class DDTreeWorker(DFlashWorkerV2):
         path = accepted.path
         bs, depth = path.shape
         if self.options.verify_width > self.options.block_size or not self.options.spine:
-            source = step.slots.gather(1, path)
-            self.target_worker.model_runner.token_to_kv_pool.move_kv_cache(
-                step.slots[:, :depth].reshape(-1), source.reshape(-1)
-            )
+            self._kv_rows.commit(step.slots, accepted)
         if self._recurrent is not None:
             self._recurrent.commit(batch, accepted, step.prefix_lens)
         hidden = logits.hidden_states.view(bs, self.options.verify_width, -1)

@@ -15,11 +15,14 @@ TARGET = "sglang.srt.speculative.dflash_utils.resolve_dflash_verify_mask_policy"
 
 
 def always_mask_trees(policy: tuple[str, bool], attn_backend: Any) -> tuple[str, bool]:
-    """Keep the backend's name, and build the mask whenever DDTREE runs."""
+    """Keep the backend's name; build the mask under DDTREE unless the backend reads the tree."""
     from sglang.srt.runtime_context import get_spec
 
-    name, build_mask = policy
-    return name, build_mask or get_spec().speculative_algorithm == "DDTREE"
+    from sglang_ddtree.engine.attention.registry import reads_tree
+
+    if get_spec().speculative_algorithm != "DDTREE":
+        return policy
+    return policy[0], not reads_tree(attn_backend)
 
 
 def register() -> None:

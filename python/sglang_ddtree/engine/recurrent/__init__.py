@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sglang_ddtree.engine.recurrent.fused import FusedLayers
 from sglang_ddtree.engine.recurrent.snapshots import SnapshotLayers
 from sglang_ddtree.engine.recurrent.stashed import StashedLayers
 
 if TYPE_CHECKING:
     from sglang.srt.model_executor.model_runner import ModelRunner
 
+    from sglang_ddtree.engine.kernels import Kernels
     from sglang_ddtree.engine.options import TreeOptions
 
 RecurrentLayers = StashedLayers | SnapshotLayers
 
-__all__ = ["RecurrentLayers", "SnapshotLayers", "StashedLayers", "attach"]
+__all__ = ["FusedLayers", "RecurrentLayers", "SnapshotLayers", "StashedLayers", "attach"]
 
 
-def attach(model_runner: ModelRunner, options: TreeOptions) -> RecurrentLayers | None:
+def attach(
+    model_runner: ModelRunner, options: TreeOptions, kernels: Kernels
+) -> RecurrentLayers | None:
     """Make the target's recurrent layers verify trees; ``None`` for a target without any."""
     from sglang.srt.configs.hybrid_arch import mambaish_config
 
@@ -27,11 +31,15 @@ def attach(model_runner: ModelRunner, options: TreeOptions) -> RecurrentLayers |
         return None
     if options.recurrent == "snapshot":
         return SnapshotLayers(hybrid)
-    layers = StashedLayers(
+    arguments = (
         hybrid.linear_attn_backend,
         config.mamba2_cache_params,
         options.verify_width,
         model_runner.dtype,
     )
+    if kernels.verify is None or kernels.commit is None or kernels.verify.kernel == "torch":
+        layers = StashedLayers(*arguments)
+    else:
+        layers = FusedLayers(*arguments, kernels.verify, kernels.commit)
     hybrid.linear_attn_backend.tree_layers = layers
     return layers
