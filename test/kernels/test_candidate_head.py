@@ -1,15 +1,16 @@
-"""A head that is the embedding table itself gives candidates as a sharded head does."""
+"""What a drafter proposes: the best of the target's head, of a shard, or of some of its tokens."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 runtime = pytest.importorskip("sglang.srt.runtime_context")
-dflash = pytest.importorskip("sglang.srt.models.dflash")
 draft = pytest.importorskip("sglang_ddtree.engine.draft")
+options = pytest.importorskip("sglang_ddtree.engine.options")
 
 
 def table(rows: int) -> torch.nn.Embedding:
@@ -17,17 +18,25 @@ def table(rows: int) -> torch.nn.Embedding:
     return torch.nn.Embedding(rows, 16).requires_grad_(False)
 
 
-def head_of(rank: int, size: int, embedding: torch.nn.Embedding) -> Any:
+def head_of(
+    rank: int, size: int, embedding: Any, vocabulary: torch.Tensor | None = None, topk: int = 1
+) -> Any:
     with runtime.get_parallel().override(tp_rank=rank, tp_size=size):
-        return draft.candidate_head(embedding)
+        return draft.CandidateHead(embedding, vocabulary, topk).head
 
 
-def test_candidates_of_one_rank() -> None:
+@pytest.mark.parametrize("chosen", [None, [0, 3, 17, 40, 55, 56, 57, 90, 100]])
+def test_candidates_of_one_rank(chosen: list[int] | None) -> None:
     embedding, hidden = table(101), torch.randn(7, 16)
+    vocabulary = None if chosen is None else torch.tensor(chosen)
     with runtime.get_parallel().override(tp_rank=0, tp_size=1):
-        head = draft.candidate_head(embedding)
-        ids, values, partition = dflash.candidate_topk(hidden, head, 5, with_partition=True)
+        head = draft.CandidateHead(embedding, vocabulary, topk=5)
+        ids, values, partition = head.candidates(hidden, 5)
     logits = hidden @ embedding.weight.T
+    if chosen is not None:
+        others = torch.ones(101, dtype=torch.bool)
+        others[chosen] = False
+        logits[:, others] = -torch.inf
     expected = logits.topk(5)
     assert torch.equal(ids, expected.indices)
     torch.testing.assert_close(values.float(), expected.values)
@@ -43,6 +52,36 @@ def test_ranks_share_the_rows_of_the_table(rows: int, size: int) -> None:
     counts = [head.shard_indices.num_org_elements for head in heads]
     assert starts == [sum(counts[:rank]) for rank in range(size)]
     assert max(counts) - min(counts) < size
+
+
+@pytest.mark.parametrize("sharded_by_sglang", [False, True])
+def test_ranks_share_a_draft_vocabulary(sharded_by_sglang: bool) -> None:
+    """What a rank has is a run of the vocabulary; its candidates' ids count from there."""
+    embedding, vocabulary = table(100), torch.tensor([0, 9, 10, 48, 49, 50, 73, 98, 99])
+    heads = []
+    for rank in range(2):
+        given: Any = embedding
+        if sharded_by_sglang:  # with rows of padding behind
+            rows = torch.cat([embedding.weight[50 * rank : 50 * (rank + 1)], torch.zeros(14, 16)])
+            shard = SimpleNamespace(num_org_elements=50, org_vocab_start_index=50 * rank)
+            given = SimpleNamespace(weight=rows, org_vocab_size=100, shard_indices=shard)
+        heads.append(head_of(rank, 2, given, vocabulary, topk=4))
+    assert torch.equal(torch.cat([head.weight for head in heads]), embedding.weight[vocabulary])
+    assert [head.shard_indices.org_vocab_start_index for head in heads] == [0, 5]
+    assert [head.shard_indices.num_org_elements for head in heads] == [5, 4]
+    assert all(head.org_vocab_size == 9 for head in heads)
+
+
+def test_a_rank_with_too_few_tokens_is_refused() -> None:
+    vocabulary = torch.tensor([1, 2, 3, 4, 60])
+    with pytest.raises(options.DDTreeConfigError, match=r"1 tokens on a rank .*-topk"):
+        head_of(1, 2, table(100), vocabulary, topk=2)
+
+
+def test_a_quantised_head_is_refused_with_a_draft_vocabulary() -> None:
+    packed = SimpleNamespace(weight=torch.zeros(100, 8, dtype=torch.uint8), org_vocab_size=100)
+    with pytest.raises(options.DDTreeConfigError, match="16 or 32 bits"):
+        head_of(0, 1, packed, torch.tensor([1, 2, 3]))
 
 
 def test_a_head_that_knows_its_vocabulary_stays_as_it_is() -> None:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from sglang_ddtree.drafter import convert
-from sglang_ddtree.drafter.checkpoint import stored_tensors, vocabulary_problems
+from sglang_ddtree.drafter.checkpoint import stored_tensors
 from sglang_ddtree.drafter.config import ARCHITECTURE
 from sglang_ddtree.drafter.errors import DrafterError
 from sglang_ddtree.drafter.rope import drafter_rope
@@ -59,7 +59,6 @@ def validate(
         )
     if not config_only and not stored_tensors(drafter):
         verdict.problems.append(f"{drafter} holds no safetensors file")
-    verdict.problems += vocabulary_problems(drafter, facts.vocab)
     verdict.problems += _layer_problems(config, facts)
     verdict.problems += _rope_problems(config)
     verdict.notes += _rope_notes(config, facts)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sglang_ddtree.drafter.checkpoint import coverage_problems
+from sglang_ddtree.drafter.checkpoint import coverage_problems, vocabulary_problems
 from sglang_ddtree.engine import mla
 from sglang_ddtree.engine.attention.selection import TREE_BACKENDS, is_wanted
 from sglang_ddtree.engine.recurrent.checks import (
@@ -203,4 +203,5 @@ def _fit_problems(target: ModelConfig, drafter: Drafter, tp_size: int) -> list[s
             target_num_layers=num_layers, draft_num_layers=dflash.require_num_layers()
         )
         problems += coverage_problems(folder, len(layer_ids))
+        problems += vocabulary_problems(folder, target.vocab_size)
     return problems

@@ -1,4 +1,4 @@
-"""The drafter's forward over one block."""
+"""The drafter's forward over one block, and the head that turns it into candidates."""
 
 from __future__ import annotations
 
@@ -12,9 +12,13 @@ from sglang.srt.model_executor.forward_batch_info import (
     ForwardMode,
     enable_num_token_non_padded,
 )
+from sglang.srt.models.dflash import candidate_topk
 from sglang.srt.runtime_context import get_parallel
+from sglang.srt.speculative.dflash_utils import is_dense_head_weight
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
+from sglang_ddtree.drafter.checkpoint import DRAFT_VOCABULARY
+from sglang_ddtree.engine.options import DDTreeConfigError
 from sglang_ddtree.engine.step import Step
 
 if TYPE_CHECKING:
@@ -67,7 +71,44 @@ def draft_block_batch(
     )
 
 
-def candidate_head(lm_head: torch.nn.Module) -> Any:
+class CandidateHead:
+    """What candidates of a depth are drawn from: the target's head, or its rows for some tokens.
+
+    Args:
+        lm_head: the target's head, or the embedding table where they are one.
+        vocabulary: int64 ``[n]``, ascending: the only tokens to propose; ``None`` for all. The
+            target still verifies over its whole vocabulary.
+        topk: candidates that each rank must be able to give.
+
+    Raises:
+        DDTreeConfigError: the vocabulary can't be taken from this head.
+    """
+
+    def __init__(
+        self, lm_head: torch.nn.Module, vocabulary: torch.Tensor | None, topk: int
+    ) -> None:
+        self.head = whole_head(lm_head)
+        self._vocabulary = None
+        if vocabulary is not None:
+            self._vocabulary = vocabulary.to(lm_head.weight.device)
+            self.head = reduced_head(self.head, self._vocabulary, topk)
+
+    def candidates(
+        self, hidden: torch.Tensor, k: int
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Token ids int64 ``[n, k]``, their logits ``[n, k]`` and the log-partition ``[n]``.
+
+        Args:
+            hidden: ``[n, hidden]``, the drafter's last states.
+        """
+        ids, logits, log_partition = candidate_topk(hidden, self.head, k, with_partition=True)
+        assert log_partition is not None
+        if self._vocabulary is not None:
+            ids = self._vocabulary[ids]
+        return ids, logits, log_partition
+
+
+def whole_head(lm_head: torch.nn.Module) -> Any:
     """The target's head as ``candidate_topk`` (srt/models/dflash.py:98@0.5.23) takes it.
 
     A head that is the embedding table itself, as Gemma-4's, is whole on every rank and knows no
@@ -80,6 +121,31 @@ def candidate_head(lm_head: torch.nn.Module) -> Any:
     vocab_size = table.shape[0]
     rows = -(-vocab_size // parallel.tp_size)
     start = min(parallel.tp_rank * rows, vocab_size)
-    weight = table[start : start + rows]
-    shard = SimpleNamespace(num_org_elements=weight.shape[0], org_vocab_start_index=start)
-    return SimpleNamespace(weight=weight, org_vocab_size=vocab_size, shard_indices=shard)
+    return _shard(table[start : start + rows], start, vocab_size)
+
+
+def reduced_head(head: Any, vocabulary: torch.Tensor, topk: int) -> Any:
+    """The rows of a head for the tokens of ``vocabulary``, which count as its whole vocabulary."""
+    weight = getattr(head, "weight", None)
+    if not is_dense_head_weight(weight):
+        raise DDTreeConfigError(
+            "the drafter has a draft vocabulary, which takes a target head in 16 or 32 bits: "
+            f"export it without one ({DRAFT_VOCABULARY}), or serve the target's head unquantised"
+        )
+    start, rows = 0, int(head.org_vocab_size)
+    if get_parallel().tp_size > 1:
+        start = int(head.shard_indices.org_vocab_start_index)
+        rows = int(head.shard_indices.num_org_elements)
+    here = (vocabulary >= start) & (vocabulary < start + rows)
+    count, before = int(here.sum()), int((vocabulary < start).sum())
+    if count < topk:
+        raise DDTreeConfigError(
+            f"the drafter's draft vocabulary has {count} tokens on a rank of the target's head: "
+            f"lower --speculative-ddtree-topk to that (got {topk})"
+        )
+    return _shard(weight[vocabulary[here] - start], before, len(vocabulary))
+
+
+def _shard(weight: torch.Tensor, start: int, vocab_size: int) -> SimpleNamespace:
+    indices = SimpleNamespace(num_org_elements=weight.shape[0], org_vocab_start_index=start)
+    return SimpleNamespace(weight=weight, org_vocab_size=vocab_size, shard_indices=indices)

@@ -125,6 +125,11 @@ SEAMS = (
         "prepare the verify forward",
     ),
     Seam(
+        f"{_SRT}.models.dflash.DFlashDraftModel.load_weights",
+        ("weights",),
+        "read a drafter's draft vocabulary",
+    ),
+    Seam(
         f"{_SRT}.models.dflash.candidate_topk",
         ("hidden", "lm_head", "k", "with_partition"),
         "take candidates from a sharded head",

@@ -12,7 +12,6 @@ from sglang.srt.lora.layers import unwrap_lora_layer
 from sglang.srt.managers.utils import GenerationBatchResult
 from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode
 from sglang.srt.model_executor.model_runner import SamplingPrewarmResult
-from sglang.srt.models.dflash import candidate_topk
 from sglang.srt.runtime_context import get_context
 from sglang.srt.speculative.dflash_info_v2 import DFlashDraftInputV2
 from sglang.srt.speculative.dflash_worker_v2 import DFlashWorkerV2
@@ -22,7 +21,8 @@ from sglang.srt.speculative.spec_utils import draft_tp_context
 
 from sglang_ddtree.engine import recurrent
 from sglang_ddtree.engine.attention.registry import reads_tree, verifying_backend
-from sglang_ddtree.engine.draft import candidate_head, draft_block_batch
+from sglang_ddtree.engine.draft import CandidateHead, draft_block_batch
+from sglang_ddtree.engine.hooks import draft_vocabulary
 from sglang_ddtree.engine.kernels import kernels_of
 from sglang_ddtree.engine.kv_rows import KVRows
 from sglang_ddtree.engine.rank_check import check_ranks
@@ -62,7 +62,11 @@ class DDTreeWorker(DFlashWorkerV2):
         target_model = self.model_runner.model
         self._backend_reads_tree = False
         self._recurrent: recurrent.RecurrentLayers | None = None
-        self.lm_head = candidate_head(unwrap_lora_layer(target_model.lm_head))
+        self.head = CandidateHead(
+            unwrap_lora_layer(target_model.lm_head),
+            draft_vocabulary.of(self.draft_model),
+            self.options.topk,
+        )
         self.embed_tokens = unwrap_lora_layer(target_model.get_input_embeddings())
 
     def init_attention_backends(self) -> None:
@@ -169,11 +173,8 @@ class DDTreeWorker(DFlashWorkerV2):
         with draft_tp_context(self.draft_parallel_layout):
             out = self.draft_model_runner.forward(forward_batch).logits_output
             hidden = out.hidden_states.view(bs, block, -1)[:, 1:]
-            token_ids, values, log_partition = candidate_topk(
-                hidden.reshape(bs * (block - 1), -1),
-                self.lm_head,
-                self.options.topk,
-                with_partition=True,
+            token_ids, values, log_partition = self.head.candidates(
+                hidden.reshape(bs * (block - 1), -1), self.options.topk
             )
         shape = (bs, block - 1, self.options.topk)
         return Candidates.from_topk(

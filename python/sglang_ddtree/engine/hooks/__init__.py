@@ -11,6 +11,7 @@ def register_all() -> None:
     from sglang_ddtree.engine.hooks import (
         cli_arguments,
         draft_embeddings,
+        draft_vocabulary,
         recurrent_memory,
         recurrent_snapshots,
         recurrent_verify,
@@ -22,6 +23,7 @@ def register_all() -> None:
     for module in (
         cli_arguments,
         draft_embeddings,
+        draft_vocabulary,
         recurrent_memory,
         recurrent_snapshots,
         recurrent_verify,
