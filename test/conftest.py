@@ -1,0 +1,18 @@
+"""Divides the tests into the two lanes of ``scripts/test.sh``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+SERVER_TESTS = Path(__file__).parent / "server"
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what starts servers of its own: all of test/server but tests of the shared ones."""
+    for item in items:
+        shares = "servers" in getattr(item, "fixturenames", ())
+        if item.path.is_relative_to(SERVER_TESTS) and not shares:
+            item.add_marker(pytest.mark.own_servers)
