@@ -131,6 +131,10 @@ DRAFTERS: dict[str, tuple[Callable[[Path], None], str]] = {
         "reads target layers [4], the target has layers 0..3",
     ),
     "target depth": (configured(num_target_layers=36), "target of 36 layers, this one has 4"),
+    "contradictory layers": (
+        configured(layer_types=["full_attention"]),
+        "SGLang can't read the config.json of the drafter",
+    ),
     "block of one": (configured(block_size=1), "block size is 1, it must be at least 2"),
     "missing tensor": (
         weights(lambda tensors: tensors.pop("layers.1.mlp.up_proj.weight")),

@@ -61,15 +61,20 @@ def write_sample(path: Path, sample: Sample) -> None:
 
 
 def sample_files(folder: Path) -> list[Path]:
-    """All samples of a folder, in order.
+    """All samples of a folder, in the order of their answers.
 
     Raises:
         DrafterError: there are none.
     """
-    files = sorted(folder.glob("*/*.safetensors"))
+    files = sorted(folder.glob("*/*.safetensors"), key=_line_and_temperature)
     if not files:
         raise DrafterError(f"{folder} holds no samples: run 'drafter capture' first")
     return files
+
+
+def _line_and_temperature(file: Path) -> tuple[int, float]:
+    line, temperature = file.stem.split("-")
+    return int(line), float(temperature)
 
 
 def read_sample(path: Path) -> Sample:

@@ -84,6 +84,7 @@ def _startup_problems(
     drafter: Path, target: Any, tp_size: int, trust_remote_code: bool
 ) -> list[str]:
     from sglang_ddtree.engine import checks
+    from sglang_ddtree.engine.options import DDTreeConfigError
 
     server = SimpleNamespace(
         speculative_draft_model_path=str(drafter.absolute()),
@@ -95,8 +96,8 @@ def _startup_problems(
     )
     try:
         found = checks.load_drafter(server)
-    except (ValueError, KeyError, AttributeError) as error:
-        return [f"SGLang can't read the drafter's config.json: {error}"]
+    except DDTreeConfigError as error:
+        return [str(error)]
     return checks.model_problems(target, found, server)
 
 

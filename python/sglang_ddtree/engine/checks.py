@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sglang_ddtree.drafter.checkpoint import coverage_problems, vocabulary_problems
 from sglang_ddtree.engine import mla
 from sglang_ddtree.engine.attention.selection import TREE_BACKENDS, is_wanted
+from sglang_ddtree.engine.options import DDTreeConfigError
 from sglang_ddtree.engine.recurrent.checks import (
     architecture_problem as recurrent_architecture_problem,
 )
@@ -99,8 +100,21 @@ def load_drafter(cfg: Any) -> Drafter:
     """Read the drafter's config through SGLang's own loader.
 
     Raises:
-        ValueError, OSError: the config can't be found or is not a DFlash drafter's.
+        DDTreeConfigError: the config can't be found or is not a DFlash drafter's.
     """
+    from huggingface_hub.errors import StrictDataclassError
+
+    unreadable = (AttributeError, KeyError, OSError, TypeError, ValueError, StrictDataclassError)
+    try:
+        return _drafter_of(cfg)
+    except unreadable as error:
+        raise DDTreeConfigError(
+            f"SGLang can't read the config.json of the drafter {cfg.speculative_draft_model_path}: "
+            f"{error}"
+        ) from error
+
+
+def _drafter_of(cfg: Any) -> Drafter:
     import json
 
     from sglang.srt.speculative.dflash_utils import parse_dflash_draft_config

@@ -90,8 +90,8 @@ class CandidateHead:
         self.head = whole_head(lm_head)
         self._vocabulary = None
         if vocabulary is not None:
-            self._vocabulary = vocabulary.to(lm_head.weight.device)
-            self.head = reduced_head(self.head, self._vocabulary, topk)
+            self.head = reduced_head(self.head, vocabulary, topk)
+            self._vocabulary = vocabulary.to(self.head.weight.device)
 
     def candidates(
         self, hidden: torch.Tensor, k: int
@@ -126,12 +126,13 @@ def whole_head(lm_head: torch.nn.Module) -> Any:
 
 def reduced_head(head: Any, vocabulary: torch.Tensor, topk: int) -> Any:
     """The rows of a head for the tokens of ``vocabulary``, which count as its whole vocabulary."""
-    weight = getattr(head, "weight", None)
+    weight: Any = getattr(head, "weight", None)
     if not is_dense_head_weight(weight):
         raise DDTreeConfigError(
             "the drafter has a draft vocabulary, which takes a target head in 16 or 32 bits: "
             f"export it without one ({DRAFT_VOCABULARY}), or serve the target's head unquantised"
         )
+    vocabulary = vocabulary.to(weight.device)
     start, rows = 0, int(head.org_vocab_size)
     if get_parallel().tp_size > 1:
         start = int(head.shard_indices.org_vocab_start_index)

@@ -1,0 +1,46 @@
+"""Steps of the drafter pipeline as users start them, each a process of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+SERVER_FLAGS = ("--dtype", "float32", "--max-total-tokens", "16384", "--mem-fraction-static", "0.2")
+DEADLINE_S = 400
+
+
+def start(step: str, work: Path, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "sglang_ddtree.cli", "drafter", step, "--work", str(work)]
+    log = (work.parent / f"{step}.log").open("a+")
+    return subprocess.Popen(
+        [*command, *arguments],
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def run(step: str, work: Path, *arguments: str) -> str:
+    """What a step printed, once it has ended well."""
+    process = start(step, work, *arguments)
+    status = process.wait(DEADLINE_S)
+    output = (work.parent / f"{step}.log").read_text()
+    assert status == 0, output[-6000:]
+    return output
+
+
+def kill_once(process: subprocess.Popen[str], condition: Callable[[], bool]) -> None:
+    """SIGKILL a step and all its processes as soon as the condition holds."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert process.poll() is None, "ended before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.01)  # between looks at the condition
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
