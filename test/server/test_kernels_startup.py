@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
+from server.asking import answers_of
 from server.configurations import PAIR
 from server.launch_cases import outcomes_of
 
@@ -117,16 +115,7 @@ json.dump(answers, sys.stdout)
 
 @pytest.fixture(scope="module")
 def answers() -> dict[str, Any]:
-    """Asked in a process of its own, because it imports SGLang."""
-    asked = subprocess.run(
-        [sys.executable, "-c", ASK],
-        input=json.dumps({name: case[:2] for name, case in ON_CUDA.items()}),
-        stdout=subprocess.PIPE,
-        text=True,
-        timeout=300,
-        check=True,
-    )
-    return json.loads(asked.stdout.splitlines()[-1])
+    return answers_of(ASK, {name: case[:2] for name, case in ON_CUDA.items()})
 
 
 @pytest.mark.parametrize("name", ON_CUDA)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
 from server import mla_configs
+from server.asking import answers_of
 from server.launch_cases import outcomes_of
 from server.launch_probe import STARTED
 from server.mla_configs import DEEPSEEK_V3, GLM4_MOE_LITE, KIMI_K25, drafter_of
@@ -149,15 +147,7 @@ json.dump(answers, sys.stdout)
 @pytest.fixture(scope="module")
 def answers() -> dict[str, Any]:
     questions = {"backends": [*BACKENDS, "triton", "torch_tree"], "architectures": ARCHITECTURES}
-    asked = subprocess.run(
-        [sys.executable, "-c", ASK],
-        input=json.dumps(questions),
-        stdout=subprocess.PIPE,
-        text=True,
-        timeout=300,
-        check=True,
-    )
-    return json.loads(asked.stdout.splitlines()[-1])
+    return answers_of(ASK, questions)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -102,13 +102,6 @@ class DDTreeAttnBackend(AttentionBackend):
         dim = layer.v_head_dim if self._is_latent else layer.qk_head_dim
         return LayerKind(row_tiles(self._width, group, dim)[1] * layer.tp_k_head_num, longest)
 
-    def describe(self) -> str:
-        """For the log at start-up."""
-        return (
-            f"{len(self._layers)} attention layers, up to {self._buffers.max_bs} requests of "
-            f"{self._width} nodes, {self._workspaces.nbytes / 1e6:.1f} MB of workspace"
-        )
-
     def init_cuda_graph_state(self, max_bs: int, max_num_tokens: int) -> None:
         if max_bs > self._buffers.max_bs:
             self._allocate(max_bs)

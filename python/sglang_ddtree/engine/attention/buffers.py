@@ -148,11 +148,6 @@ class Workspaces:
         self._out = torch.empty(rows * v_dim, dtype=dtype, device=device)
         self._lse = torch.empty(rows, dtype=float32, device=device)
 
-    @property
-    def nbytes(self) -> int:
-        buffers = (self._partial, self._partial_lse, self._arrived, self._out, self._lse)
-        return sum(buffer.nbytes for buffer in buffers)
-
     def of(self, kind: LayerKind, bs: int) -> SplitWorkspace:
         """For layers of a kind in batches of ``bs`` requests."""
         splits = kind.splits(bs, self._processors)

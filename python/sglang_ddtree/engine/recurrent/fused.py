@@ -42,14 +42,17 @@ class FusedLayers(StashedLayers):
         super().__init__(backend, params, width, dtype)
         self._verify, self._commit = verify.load(), commit.load()
         self._float_gates = verify.kernel == "cuda"
-        device, max_bs = self._states.device, self._pool.size
-        shape, words = self._shape, num_words(width)
-        self._parent = torch.full((max_bs, width), -1, dtype=torch.int32, device=device)
-        self._ancestors = torch.zeros(max_bs, width, words, dtype=torch.int64, device=device)
+        device, max_bs, shape = self._states.device, self._pool.size, self._shape
         self._slot_buffer = torch.zeros(max_bs, dtype=torch.int64, device=device)
         out = (max_bs, width, shape.v_heads, shape.v_dim)
         self._out = torch.empty(out, dtype=dtype, device=device)
         self._layers: dict[int, RecurrentLayer] = {}
+
+    def _allocate_paths(self, max_bs: int, device: torch.device) -> None:
+        size = (max_bs, self._width)
+        self._parent = torch.full(size, -1, dtype=torch.int32, device=device)
+        words = num_words(self._width)
+        self._ancestors = torch.zeros(*size, words, dtype=torch.int64, device=device)
 
     def begin(self, verify_input: TreeVerifyInput) -> None:
         tree = verify_input.tree

@@ -53,8 +53,7 @@ class StashedLayers:
         self._stash = Stash.allocate(
             self._shape, (len(self._states), max_bs, width), dtype=dtype, device=device
         )
-        chains = TreeRecurrenceMetadata.chain(max_bs, width, self._shape.kernel_size, device)
-        self._paths = TreeRecurrenceMetadata(chains.ancestors.clone(), chains.taps.clone())
+        self._allocate_paths(max_bs, device)
         logger.info(
             "DDTREE: recurrent layers of up to %d requests at once; trees of %d nodes are stashed "
             "in %.1f MB, a state after every node would take %.1f MB",
@@ -63,6 +62,11 @@ class StashedLayers:
             self._stash.nbytes / 1e6,
             max_bs * snapshot_bytes(params, width) / 1e6,
         )
+
+    def _allocate_paths(self, max_bs: int, device: torch.device) -> None:
+        """What ``begin`` fills; chains until then."""
+        chains = TreeRecurrenceMetadata.chain(max_bs, self._width, self._shape.kernel_size, device)
+        self._paths = TreeRecurrenceMetadata(chains.ancestors.clone(), chains.taps.clone())
 
     def begin(self, verify_input: TreeVerifyInput) -> None:
         """Take the paths of a step's trees, which all layers share."""
