@@ -46,8 +46,9 @@ def parse_args() -> argparse.Namespace:
     return args
 
 
-def page_flags(page_size: int) -> list[str]:
-    return ["--page-size", str(page_size)]
+def flags_of(pair: Pair, page_size: int) -> list[str]:
+    """Flags of every server that is compared."""
+    return [*pair.flags, "--page-size", str(page_size)]
 
 
 def measure_plain(
@@ -59,7 +60,7 @@ def measure_plain(
     other page sizes too.
     """
     prompts = [record["prompt"] for record in args.pair.prompts(args.prompts)]
-    with Server(args.pair.target, page_flags(page_size)) as server:
+    with Server(args.pair.target, flags_of(args.pair, page_size)) as server:
         if found is None:
             found = references(server, prompts, args.max_new_tokens)
         under_load = [(max(args.concurrency), "warm")]
@@ -102,7 +103,7 @@ def check_tree(
     pair: Pair, budget: int, page_size: int, found: Sequence[Reference], args: argparse.Namespace
 ) -> Tally:
     """One tree server against plain decoding."""
-    with Server(pair.target, [*tree_flags(pair, budget), *page_flags(page_size)]) as server:
+    with Server(pair.target, [*tree_flags(pair, budget), *flags_of(pair, page_size)]) as server:
         passes = itertools.product(args.concurrency, ("cold", "warm"))
         name = f"budget {budget:>3}  page {page_size:>2}"
         return compare_passes(server, found, args, name, passes)

@@ -25,13 +25,14 @@ import torch
 from common.arguments import integers, parser
 from common.client import DATASETS, Measurement, Workload, measure
 from common.equality import Reference, accept_length, references, tally
-from common.server import Server, tree_flags
+from common.server import Server, dflash_flags, tree_flags
 
 from sglang_ddtree.drafter.table import table
 
 PLAIN, CHAIN = "plain", "chain"
 # Without a GPU, plain decoding with SGLang's own torch attention, one request at a time.
-STOCK = "plain, torch_native"
+NATIVE = "plain, torch_native"
+STOCK = "stock DFLASH"
 Runs = dict[tuple[int, str], list[Measurement]]
 
 
@@ -39,6 +40,8 @@ def parse_args() -> argparse.Namespace:
     made = parser(str(__doc__).splitlines()[0])
     made.add_argument("--dataset", choices=DATASETS, default=DATASETS[0])
     made.add_argument("--budgets", type=integers, default="31,63")
+    made.add_argument("--no-spine", type=integers, default=[], help="budgets of trees without it")
+    made.add_argument("--stock", action="store_true", help="SGLang's own DFLASH as well")
     made.add_argument("--concurrency", type=integers, default="1,4,16")
     made.add_argument("--requests", type=int, default=32)
     made.add_argument("--input-len", type=int, default=64, help="of a random-ids prompt")
@@ -53,9 +56,15 @@ def start_servers(args: argparse.Namespace, stack: ExitStack) -> dict[str, Serve
     pair = args.pair
     flags = {PLAIN: [], CHAIN: tree_flags(pair, pair.block_size - 1)}
     flags |= {f"tree {budget}": tree_flags(pair, budget) for budget in args.budgets}
+    for budget in args.no_spine:
+        flags[f"tree {budget}, no spine"] = tree_flags(pair, budget, spine=False)
+    if args.stock:
+        flags[STOCK] = dflash_flags(pair)
     if not torch.cuda.is_available():
-        flags[STOCK] = ["--attention-backend", "torch_native"]
-    servers = {name: Server(pair.target, its_flags) for name, its_flags in flags.items()}
+        flags[NATIVE] = ["--attention-backend", "torch_native"]
+    servers = {
+        name: Server(pair.target, [*pair.flags, *its_flags]) for name, its_flags in flags.items()
+    }
     return {name: stack.enter_context(server) for name, server in servers.items()}
 
 
@@ -90,7 +99,7 @@ def measure_all(servers: dict[str, Server], workload: Workload, args: argparse.N
                 run = measure(servers[name], workload, clients)
                 runs[clients, name].append(run)
                 print(
-                    f"round {number + 1}  clients {clients:>2}  {name:<9} "
+                    f"round {number + 1}  clients {clients:>2}  {name:<17} "
                     f"{run.tokens_per_s:8.1f} tok/s  TPOT {run.tpot_ms:6.2f} ms",
                     flush=True,
                 )
@@ -149,12 +158,13 @@ def main() -> int:
         runs = measure_all(servers, workload, args)
     print_table(runs, lengths)
     for clients in args.concurrency:
-        trees = [name for name in servers if name not in (PLAIN, CHAIN, STOCK)]
+        trees = [name for name in servers if name.startswith("tree ")]
         best = max(trees, key=lambda name: ratio(runs, clients, name, PLAIN))
         to_plain, to_chain = (ratio(runs, clients, best, name) for name in (PLAIN, CHAIN))
         line = f"clients {clients:>2}: best is {best}, {to_plain:.2f}x plain, {to_chain:.2f}x chain"
-        if STOCK in servers:
-            line += f", {ratio(runs, clients, best, STOCK):.2f}x {STOCK}"
+        for other in (STOCK, NATIVE):
+            if other in servers:
+                line += f", {ratio(runs, clients, best, other):.2f}x {other}"
         print(line)
     if args.output:
         report = [

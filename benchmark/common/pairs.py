@@ -8,23 +8,34 @@ from pathlib import Path
 from typing import Any
 
 import sglang_ddtree
+from sglang_ddtree.drafter import smollm2
 
 ASSETS = Path(sglang_ddtree.__file__).parent / "assets"
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A target, its drafter and held-out prompts, in ``assets/<name>/``."""
+    """A target, its drafter and held-out prompts, in ``assets/<name>/``.
+
+    Of ``smollm2`` the target is not shipped: it is fetched on first use.
+    """
 
     name: str
 
     @property
     def target(self) -> Path:
+        if self.name == "smollm2":
+            return smollm2.ensure(smollm2.default_folder())
         return ASSETS / self.name / "target"
 
     @property
     def drafter(self) -> Path:
         return ASSETS / self.name / "drafter"
+
+    @property
+    def flags(self) -> list[str]:
+        """What its servers are started with: a pool that leaves room for several, side by side."""
+        return ["--max-total-tokens", "8192"] if self.name == "smollm2" else []
 
     @property
     def block_size(self) -> int:
@@ -49,4 +60,4 @@ class Pair:
 
 def names() -> list[str]:
     """Every pair that ships."""
-    return sorted(folder.name for folder in ASSETS.iterdir() if (folder / "target").is_dir())
+    return sorted(folder.name for folder in ASSETS.iterdir() if (folder / "drafter").is_dir())

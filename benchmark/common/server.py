@@ -37,6 +37,12 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
+def dflash_flags(pair: Pair) -> list[str]:
+    """Command-line flags of a server with SGLang's own DFLASH over ``pair``."""
+    drafter = ["--speculative-draft-model-path", str(pair.drafter)]
+    return ["--speculative-algorithm", "DFLASH", *drafter]
+
+
 def tree_flags(pair: Pair, budget: int, *, topk: int | None = None, spine: bool = True):
     """Command-line flags of a DDTREE server over ``pair``."""
     flags = ["--speculative-algorithm", "DDTREE"]

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # scripts/make_pair/smollm2.sh WORK [STEP...]: the drafter of SmolLM2-135M-Instruct, from nothing.
 #
-# Steps: model prompts init generate capture train export eval; all in order without any. Each goes
-# on where it was interrupted.
+# Steps: model prompts init generate capture train export eval ship; all in order without any. Each
+# goes on where it was interrupted; ship copies the result into the package.
 #
 #   THREADS=1       of every process
 #   PROMPTS=12000   chats to answer, each greedily and at temperature 0.7
@@ -13,7 +13,7 @@ work=${1:?usage: scripts/make_pair/smollm2.sh WORK [STEP...]}
 shift
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 steps=("$@")
-((${#steps[@]} > 0)) || steps=(model prompts init generate capture train export eval)
+((${#steps[@]} > 0)) || steps=(model prompts init generate capture train export eval ship)
 export OMP_NUM_THREADS=${THREADS:-1}
 port=${PORT:-30517}
 memory=(--dtype float32 --max-total-tokens 32768 --mem-fraction-static 0.2)
@@ -71,6 +71,7 @@ for step in "${steps[@]}"; do
             with_server drafter eval --server "http://127.0.0.1:$port" --limit 48 \
                 --prompts "$work/prompts/held-out.jsonl" -- "${memory[@]}"
             ;;
+        ship) run python "$repo/scripts/make_pair/ship_smollm2.py" "$work" ;;
         *) echo "no step $step" >&2 && exit 2 ;;
     esac
 done

@@ -73,11 +73,15 @@ def made(
     return folder
 
 
+def speculating(made: RunFolder, algorithm: str, *flags: str) -> Server:
+    """A server with the trained drafter, not yet started."""
+    drafter = ["--speculative-draft-model-path", str(made.exported)]
+    return Server(PAIR.target, (*COMMON, "--speculative-algorithm", algorithm, *drafter, *flags))
+
+
 @pytest.fixture(scope="module")
 def tree(made: RunFolder) -> Iterator[Server]:
-    flags = ["--speculative-algorithm", "DDTREE", "--speculative-ddtree-budget", "15"]
-    flags += ["--speculative-draft-model-path", str(made.exported)]
-    with Server(PAIR.target, (*COMMON, *flags)) as server:
+    with speculating(made, "DDTREE", "--speculative-ddtree-budget", "15") as server:
         yield server
 
 
@@ -110,10 +114,23 @@ def test_captured_states_are_those_of_transformers(made: RunFolder) -> None:
         torch.testing.assert_close(sample.hidden_states, expected, rtol=1e-3, atol=1e-3)
 
 
-def test_the_trained_drafter_serves_and_loses_nothing(tree: Server, oracle: Oracle) -> None:
-    for text in [record["prompt"] for record in PAIR.prompts(HELD_OUT)]:
-        answer = tree.generate(text, max_new_tokens=48, ignore_eos=True)
+def check_answers(server: Server, oracle: Oracle) -> list[dict]:
+    """Held-out prompts answered as plain decoding answers them."""
+    prompts = [record["prompt"] for record in PAIR.prompts(HELD_OUT)]
+    answers = [server.generate(text, max_new_tokens=48, ignore_eos=True) for text in prompts]
+    for text, answer in zip(prompts, answers, strict=True):
         oracle.check_tokens(text, answer["output_ids"], oracle.tokens(text, 48))
+    return answers
+
+
+def test_the_trained_drafter_serves_and_loses_nothing(tree: Server, oracle: Oracle) -> None:
+    assert accept_length(check_answers(tree, oracle)) > 1.15
+
+
+def test_stock_dflash_serves_it_too(made: RunFolder, tree: Server, oracle: Oracle) -> None:
+    with speculating(made, "DFLASH") as stock:
+        chain = accept_length(check_answers(stock, oracle))
+    assert 1.1 < chain <= accept_length(check_answers(tree, oracle))
 
 
 def evaluate(work: Path, tree: Server, prompts: Path, *extra: str) -> dict:

