@@ -7,6 +7,7 @@
 #   THREADS=1       of every process
 #   PROMPTS=12000   chats to answer, each greedily and at temperature 0.7
 #   STEPS=10000     of training
+#   HELD_OUT=48     chats to evaluate on
 set -euo pipefail
 
 work=${1:?usage: scripts/make_pair/smollm2.sh WORK [STEP...]}
@@ -64,12 +65,12 @@ for step in "${steps[@]}"; do
         capture) drafter capture -- "${memory[@]}" ;;
         train)
             drafter train --steps "${STEPS:-10000}" --batch 2 --anchors 64 --lr 2e-3 --gamma 4 \
-                --draft-vocab used --save-every 250 --log-every 50
+                --draft-vocab 6144 --save-every 250 --log-every 50
             ;;
         export) drafter export ;;
         eval)
-            with_server drafter eval --server "http://127.0.0.1:$port" --limit 48 \
-                --prompts "$work/prompts/held-out.jsonl" -- "${memory[@]}"
+            with_server drafter eval --server "http://127.0.0.1:$port" --limit "${HELD_OUT:-48}" \
+                --concurrency 32 --prompts "$work/prompts/held-out.jsonl" -- "${memory[@]}"
             ;;
         ship) run python "$repo/scripts/make_pair/ship_smollm2.py" "$work" ;;
         *) echo "no step $step" >&2 && exit 2 ;;

@@ -35,7 +35,7 @@ def register() -> None:
     defaults.register()
     startup.register()
     if activate() is not None:
-        from sglang_ddtree.platform import attention, core_binding, gdn_backend, gemma
+        from sglang_ddtree.platform import attention, core_binding, gdn_backend, gemma, thin_linear
         from sglang_ddtree.platform import hooks as platform_hooks
 
         attention.register()
@@ -43,3 +43,4 @@ def register() -> None:
         gdn_backend.register()
         gemma.register()
         platform_hooks.register()
+        thin_linear.register()

@@ -295,6 +295,16 @@ SEAMS = (
         for name in ("fused_qkvzba_split_reshape_cat_contiguous", "fused_qkvzba_split_reshape_cat")
     ),
     Seam(
+        f"{_SRT}.layers.quantization.unquant.UnquantizedLinearMethod.apply",
+        ("layer", "x", "bias"),
+        "multiply a few rows without a GPU",
+    ),
+    Seam(
+        f"{_SRT}.layers.logits_processor.LogitsProcessor._compute_lm_head",
+        ("hidden_states", "lm_head"),
+        "multiply a few rows without a GPU",
+    ),
+    Seam(
         "sglang.kernels.ops.attention.table_qk_norm_rope.table_qk_norm_rope_",
         ("qkv", "positions", "q_weight", "k_weight", "cos_sin_cache", "num_q_heads", "head_dim"),
         "run a bfloat16 drafter without a GPU",
