@@ -1,18 +1,21 @@
 #!/usr/bin/env bash
 usage() {
     cat <<'HELP'
-usage: scripts/serve.sh [SGLANG FLAGS]
+usage: scripts/serve.sh [--pair NAME] [SGLANG FLAGS]
 
 Serves a model with DDTREE on SGLang, after preparing the environment if it is missing.
 
   scripts/serve.sh
-      the bundled tiny-dense pair, on 127.0.0.1:30000
+      SmolLM2-135M-Instruct (fetched once, 98 MB) and the drafter that ships for it, on
+      127.0.0.1:30000
+  scripts/serve.sh --pair tiny-hybrid
+      another bundled pair: tiny-dense, tiny-hybrid, tiny-mla or tiny-swa, which write Python
   scripts/serve.sh --port 31000 --speculative-ddtree-budget 63
       the bundled pair with these flags added
   scripts/serve.sh --model-path TARGET --speculative-draft-model-path DRAFTER
       your own pair; DDTREE is chosen unless --speculative-algorithm names another
 
-Every flag goes to python -m sglang.launch_server. See all of them, DDTREE's included, with
+Every other flag goes to python -m sglang.launch_server. See all of them, DDTREE's included, with
   scripts/run.sh python -m sglang.launch_server --help
 Where environments are kept and built from: the head of scripts/env.sh.
 HELP
@@ -20,10 +23,15 @@ HELP
 set -euo pipefail
 
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-pair=$repo/python/sglang_ddtree/assets/tiny-dense
-host=127.0.0.1 port=30000 model=tiny-dense drafter="" algorithm=""
+assets=$repo/python/sglang_ddtree/assets
+host=127.0.0.1 port=30000 pair="" model="" drafter="" algorithm=""
 
-flags=("$@")
+fail() {
+    echo "sglang-ddtree: $*" >&2
+    exit 1
+}
+
+flags=()
 while (($# > 0)); do
     value=${2:-}
     if [[ $1 == --*=* ]]; then value=${1#*=}; fi
@@ -34,22 +42,47 @@ while (($# > 0)); do
         --model-path | --model | --config) model=default ;;
         --speculative-draft-model-path | --speculative-draft-model) drafter=$value ;;
         --speculative-algorithm | --speculative-algo) algorithm=$value ;;
+        --pair)
+            pair=${value:?--pair needs a name}
+            [[ $1 == --*=* ]] || shift
+            (($# > 0)) && shift
+            continue
+            ;;
     esac
+    flags+=("$1")
     shift
 done
+if [[ -z $model ]]; then
+    pair=${pair:-smollm2}
+    [[ -d $assets/$pair/drafter ]] || fail "no pair '$pair'; there are" \
+        "$(cd "$assets" && echo *)"
+elif [[ -n $pair ]]; then
+    fail "--pair and --model-path are two targets: give one of them"
+fi
 case $host in
     0.0.0.0) reach=127.0.0.1 ;;
     ::) reach=::1 ;;
     *) reach=$host ;;
 esac
 
+# Through bash itself, because a machine may have no curl.
+connects() { (exec 3<>"/dev/tcp/$reach/$port") 2>/dev/null; }
+if connects; then fail "something already listens on $reach:$port; give another --port"; fi
+
 env=$("$repo/scripts/env.sh")
 defaults=()
-if [[ $model == tiny-dense ]]; then
+question="Write a record class for a book with title, author and year."
+if [[ -n $pair ]]; then
+    model=$pair target=$assets/$pair/target budget=31
+    if [[ $pair == smollm2 ]]; then
+        target=$("$repo/scripts/run.sh" python -m sglang_ddtree.drafter.smollm2)
+        budget=15
+        question="Explain in simple words why the sky is blue."
+    fi
     defaults=(
-        --model-path "$pair/target" --served-model-name tiny-dense
-        --speculative-draft-model-path "$pair/drafter"
-        --speculative-algorithm DDTREE --speculative-ddtree-budget 31
+        --model-path "$target" --served-model-name "$pair"
+        --speculative-draft-model-path "$assets/$pair/drafter"
+        --speculative-algorithm DDTREE --speculative-ddtree-budget "$budget"
         --max-total-tokens 32768 --max-running-requests 16
     )
     if [[ $(<"$env/complete") == cpu ]]; then defaults+=(--device cpu --dtype float32); fi
@@ -57,8 +90,6 @@ elif [[ -n $drafter && -z $algorithm ]]; then
     defaults=(--speculative-algorithm DDTREE)
 fi
 
-# Through bash itself, because a machine may have no curl.
-connects() { (exec 3<>"/dev/tcp/$reach/$port") 2>/dev/null; }
 healthy() {
     (
         exec 3<>"/dev/tcp/$reach/$port"
@@ -79,7 +110,7 @@ sglang-ddtree: $model is ready on http://$reach:$port. Try:
 
 curl -s http://$reach:$port/v1/chat/completions -H 'Content-Type: application/json' -d '{
   "model": "$model", "max_tokens": 128, "temperature": 0, "return_spec_tokens_details": true,
-  "messages": [{"role": "user", "content": "Write a record class for a book with title, author and year."}]
+  "messages": [{"role": "user", "content": "$question"}]
 }'
 
 Stop with Ctrl-C.
@@ -87,10 +118,6 @@ Stop with Ctrl-C.
 READY
 }
 
-if connects; then
-    echo "sglang-ddtree: something already listens on $reach:$port; give another --port" >&2
-    exit 1
-fi
 # The server takes over this shell's process, so that signals reach it. The announcer is no child
 # of the server's, and ends when the server is up or gone.
 exec 9> >(announce_when_ready <&0 &)

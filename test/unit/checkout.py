@@ -25,6 +25,10 @@ case "$*" in
     "setup.py --quiet egg_info")
         mkdir -p python/sglang_ddtree.egg-info && : >python/sglang_ddtree.egg-info/SOURCES.txt
         ;;
+    "-m sglang_ddtree.drafter.smollm2")
+        echo "$SGLANG_DDTREE_HOME/SmolLM2"
+        exit "${FAKE_FETCH_FAILS:-0}"
+        ;;
     "-m sglang.launch_server"*)
         if [[ -n ${FAKE_SERVER:-} ]]; then exec "$REAL_PYTHON" -c "$FAKE_SERVER" "${@: -1}"; fi
         printf '%s\n' "$@"
@@ -82,6 +86,8 @@ class Checkout:
         package.mkdir(parents=True)
         shutil.copy(ROOT / "python" / "sglang_ddtree" / "__init__.py", package)
         shutil.copy(ROOT / "setup.py", self.root)
+        for pair in ("smollm2", "tiny-dense", "tiny-mla"):
+            Path(self.drafter(pair)).mkdir(parents=True)
         self.bin.mkdir()
         for tool in TOOLS:
             (self.bin / tool).symlink_to(shutil.which(tool) or pytest.fail(f"no {tool}"))
@@ -92,6 +98,10 @@ class Checkout:
             "FAKE_LOG": str(self.log),
             "SGLANG_DDTREE_HOME": str(self.home),
         }
+
+    def drafter(self, pair: str) -> str:
+        """Where a bundled pair's drafter lies; the folder is empty."""
+        return f"{self.root}/python/sglang_ddtree/assets/{pair}/drafter"
 
     def add_tool(self, name: str, text: str) -> None:
         (self.bin / name).write_text(text)

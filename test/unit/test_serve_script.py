@@ -35,18 +35,50 @@ def value(arguments: list[str], flag: str) -> str:
 PORT = ["--port", "1"]  # nothing listens there, so scripts under test never meet a real server
 
 
-def test_serve_defaults_to_the_bundled_pair(checkout: Checkout) -> None:
+def test_serve_defaults_to_smollm2(checkout: Checkout) -> None:
     arguments = served(checkout, *PORT)
-    pair = f"{checkout.root}/python/sglang_ddtree/assets/tiny-dense"
-    assert value(arguments, "--model-path") == f"{pair}/target"
-    assert value(arguments, "--speculative-draft-model-path") == f"{pair}/drafter"
+    assert value(arguments, "--model-path") == str(checkout.home / "SmolLM2")
+    assert value(arguments, "--speculative-draft-model-path") == checkout.drafter("smollm2")
+    assert value(arguments, "--served-model-name") == "smollm2"
     assert value(arguments, "--speculative-algorithm") == "DDTREE"
     assert value(arguments, "--dtype") == "float32"
 
 
+@pytest.mark.parametrize("flags", [["--pair", "tiny-mla"], ["--pair=tiny-mla"]])
+def test_serve_takes_another_bundled_pair(checkout: Checkout, flags: list[str]) -> None:
+    arguments = served(checkout, *flags, *PORT)
+    assert value(arguments, "--model-path").endswith("/assets/tiny-mla/target")
+    assert value(arguments, "--speculative-draft-model-path") == checkout.drafter("tiny-mla")
+    assert not {"--pair", "--pair=tiny-mla", "tiny-mla"} & set(arguments[-2:])
+    assert not checkout.calls("-m sglang_ddtree.drafter.smollm2"), "nothing is fetched for it"
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        (["--pair", "tiny-none"], "no pair 'tiny-none'; there are smollm2 tiny-dense tiny-mla"),
+        (["--pair", "tiny-mla", "--model-path", "m"], "--pair and --model-path are two targets"),
+        (["--pair"], "--pair needs a name"),
+    ],
+)
+def test_serve_refuses_what_names_no_target(
+    checkout: Checkout, flags: list[str], reason: str
+) -> None:
+    result = checkout.run("serve.sh", *PORT, *flags)
+    assert result.returncode == 1
+    assert reason in result.stderr
+    assert not checkout.home.exists(), "said before anything is prepared"
+
+
+def test_serve_ends_when_the_model_cannot_be_fetched(checkout: Checkout) -> None:
+    result = checkout.run("serve.sh", *PORT, FAKE_FETCH_FAILS="3")
+    assert result.returncode == 3
+    assert result.stdout == ""
+
+
 def test_serve_lets_flags_override_its_defaults(checkout: Checkout) -> None:
     arguments = served(checkout, "--speculative-ddtree-budget", "63", *PORT)
-    assert value(arguments, "--model-path").endswith("tiny-dense/target")
+    assert value(arguments, "--served-model-name") == "smollm2"
     assert value(arguments, "--speculative-ddtree-budget") == "63"
 
 
@@ -93,7 +125,7 @@ def test_serve_says_when_it_is_ready_and_leaves_nothing_behind(checkout: Checkou
         finally:
             process.kill()
     assert before == ["asked 1\n", "asked 2\n"]
-    assert f"tiny-dense is ready on http://127.0.0.1:{port}. Try:\n" in "".join(ready)
+    assert f"smollm2 is ready on http://127.0.0.1:{port}. Try:\n" in "".join(ready)
     assert process.returncode == -signal.SIGTERM
 
 
