@@ -13,7 +13,7 @@ from server.configurations import STRICT
 
 PAIR = Pair("smollm2")
 LENGTH = 40
-FLAGS = ("--context-length", "1024", "--max-total-tokens", "8192")
+FLAGS = ("--context-length", "1024", *PAIR.flags)
 
 
 @pytest.fixture(scope="module")

@@ -49,7 +49,7 @@ def test_serve_takes_another_bundled_pair(checkout: Checkout, flags: list[str]) 
     arguments = served(checkout, *flags, *PORT)
     assert value(arguments, "--model-path").endswith("/assets/tiny-mla/target")
     assert value(arguments, "--speculative-draft-model-path") == checkout.drafter("tiny-mla")
-    assert not {"--pair", "--pair=tiny-mla", "tiny-mla"} & set(arguments[-2:])
+    assert not [argument for argument in arguments if argument.startswith("--pair")]
     assert not checkout.calls("-m sglang_ddtree.drafter.smollm2"), "nothing is fetched for it"
 
 
