@@ -22,10 +22,11 @@ from server.oracle import Oracle
 from sglang_ddtree import cli
 from sglang_ddtree.drafter.generate import read_answers
 from sglang_ddtree.drafter.run_folder import RunFolder
-from sglang_ddtree.drafter.samples import read_sample, sample_files
+from sglang_ddtree.drafter.samples import Sample, read_sample, sample_files
 
 LAYERS = (0, 1, 2)
 TRAINED_ON, HELD_OUT = 24, 6
+TOP = 8  # likeliest tokens captured at each position
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +57,7 @@ def made(
         "generate", work, "--server", url, "--prompts", str(prompts["train"]),
         "--temperatures", "0,0.7", "--max-tokens", "64", "--concurrency", "4",
     )  # fmt: skip
-    capture = ["--dtype", "target", "--batch", "2", "--", *SERVER_FLAGS]
+    capture = ["--dtype", "target", "--batch", "2", "--top", str(TOP), "--", *SERVER_FLAGS]
     # Chunks shorter than a prompt: a sample's rows come in several.
     capture += ["--chunked-prefill-size", "64"]
     folder = RunFolder(work)
@@ -67,7 +68,7 @@ def made(
     assert all(file.stat().st_mtime_ns == stamp for file, stamp in before.items()), "kept"
     run(
         "train", work, "--steps", "120", "--batch", "4", "--anchors", "24", "--lr", "3e-3",
-        "--muon-lr", "0.02", "--warmup", "10", "--save-every", "60",
+        "--muon-lr", "0.02", "--warmup", "10", "--save-every", "60", "--distil", "0.5",
     )  # fmt: skip
     run("export", work)
     return folder
@@ -109,9 +110,22 @@ def test_captured_states_are_those_of_transformers(made: RunFolder) -> None:
         assert int(sample.loss_mask.sum()) == len(answer["output_ids"])
         assert not sample.loss_mask[: len(answer["prompt_ids"])].any()
         with torch.inference_mode():
-            states = model(sample.input_ids[None], output_hidden_states=True).hidden_states
+            output = model(sample.input_ids[None], output_hidden_states=True)
+        states = output.hidden_states
         expected = torch.cat([states[layer + 1][0] for layer in LAYERS], dim=-1)
         torch.testing.assert_close(sample.hidden_states, expected, rtol=1e-3, atol=1e-3)
+        check_likeliest(sample, output.logits[0], len(answer["prompt_ids"]))
+
+
+def check_likeliest(sample: Sample, logits: torch.Tensor, start: int) -> None:
+    """The captured distributions are those that ``logits [n, vocab]`` give the next tokens."""
+    top = sample.likeliest
+    assert top is not None
+    assert not top.probs[:start].any()
+    expected = logits.softmax(-1)[start - 1 : -1]
+    found = expected.gather(1, top.tokens[start:].long())
+    torch.testing.assert_close(top.probs[start:].float(), found, rtol=0.01, atol=1e-3)
+    torch.testing.assert_close(found, expected.topk(TOP).values, rtol=1e-3, atol=1e-4)
 
 
 def check_answers(server: Server, oracle: Oracle) -> list[dict]:
@@ -166,8 +180,10 @@ def test_evaluation_foretells_what_serving_gives(
 def test_training_while_capturing_is_training_from_files(made: RunFolder, tmp_path: Path) -> None:
     """The same texts and blocks step by step; prefilled in other batches, so not bit for bit."""
     flags = ["--steps", "5", "--batch", "3", "--anchors", "8", "--warmup", "2", "--log-every", "1"]
+    flags += ["--distil", "0.5"]
+    online = ["--online", "--top", str(TOP), "--", *SERVER_FLAGS]
     losses = []
-    for name, mode in {"files": [], "online": ["--online", "--", *SERVER_FLAGS]}.items():
+    for name, mode in {"files": [], "online": online}.items():
         skipped = shutil.ignore_patterns(made.training.name, made.exported.name, "run.json")
         work = Path(shutil.copytree(made.path, tmp_path / name, ignore=skipped))
         run("train", work, "--target", str(PAIR.target), *flags, *mode)

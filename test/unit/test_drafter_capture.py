@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from sglang_ddtree.drafter.capture import capture, check_room, size_bytes, usable
 from sglang_ddtree.drafter.capture_hook import NAME, Spool
 from sglang_ddtree.drafter.errors import DrafterError
-from sglang_ddtree.drafter.samples import file_of, read_sample, sample_files
+from sglang_ddtree.drafter.samples import Likeliest, file_of, read_sample, sample_files
 
 
 def request(rid: str) -> Any:
@@ -63,9 +63,18 @@ class FakeEngine:
     def __init__(self) -> None:
         self.asked: list[int] = []
 
-    def hidden_states(self, sequences: list[list[int]]) -> list[torch.Tensor]:
+    def capture(
+        self, sequences: list[list[int]], starts: list[int]
+    ) -> list[tuple[torch.Tensor, Likeliest]]:
         self.asked += [len(ids) for ids in sequences]
-        return [torch.tensor(ids, dtype=torch.float32)[:, None].repeat(1, 6) for ids in sequences]
+        return [
+            (torch.tensor(ids, dtype=torch.float32)[:, None].repeat(1, 6), self.likeliest(ids))
+            for ids in sequences
+        ]
+
+    def likeliest(self, ids: list[int]) -> Likeliest:
+        tokens = torch.tensor(ids, dtype=torch.int32)[:, None].repeat(1, 2)
+        return Likeliest(tokens, torch.full((len(ids), 2), 0.25, dtype=torch.bfloat16))
 
 
 def test_samples_are_cut_masked_and_not_captured_twice(tmp_path: Path) -> None:
@@ -84,12 +93,16 @@ def test_samples_are_cut_masked_and_not_captured_twice(tmp_path: Path) -> None:
     assert sample.loss_mask.tolist() == [False] * 2 + [True] * 8
     assert sample.hidden_states.dtype == torch.bfloat16
     assert sample.hidden_states[5, 0] == 5
+    assert sample.likeliest is not None
+    assert sample.likeliest.tokens[5].tolist() == [5, 5]
+    assert sample.likeliest.probs.dtype == torch.bfloat16
 
 
 def test_size_is_known_before(tmp_path: Path) -> None:
     answers = [answer(1, 3, 4), answer(2, 5, 20)]
     needed = size_bytes(answers, 10, width=6, element_bytes=2)
     assert needed == (7 + 10) * (6 * 2 + 9)
+    assert size_bytes(answers, 10, width=6, element_bytes=2, top=4) == needed + 17 * 4 * (4 + 2)
     assert "GB of hidden states to write" in check_room(tmp_path, needed)
     with pytest.raises(DrafterError, match="capture fewer answers"):
         check_room(tmp_path, 10**18)

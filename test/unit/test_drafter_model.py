@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,11 +14,17 @@ from sglang_ddtree.drafter.batches import Batch, Source, collate, draw_anchors, 
 from sglang_ddtree.drafter.config import DrafterConfig
 from sglang_ddtree.drafter.errors import DrafterError
 from sglang_ddtree.drafter.layers import Shape, rope_table
-from sglang_ddtree.drafter.losses import Weighting, block_loss, position_weights
+from sglang_ddtree.drafter.losses import Teacher, Weighting, block_loss, position_weights
 from sglang_ddtree.drafter.model import Drafter
 from sglang_ddtree.drafter.muon import Muon32
-from sglang_ddtree.drafter.objective import Ends, block_inputs, block_labels, draft_loss
-from sglang_ddtree.drafter.samples import Sample, mask_of
+from sglang_ddtree.drafter.objective import (
+    Ends,
+    block_inputs,
+    block_labels,
+    draft_loss,
+    slot_teacher,
+)
+from sglang_ddtree.drafter.samples import Likeliest, Sample, mask_of
 from unit.drafter_runs import randomise
 
 SIZE = Shape(
@@ -119,6 +126,48 @@ def test_decayed_loss_is_a_weighted_mean_of_cross_entropies() -> None:
     best = logits.argmax(-1)
     assert loss.hits[0] == (best[0, 0] == 1).float() + (best[1, 0] == 0).float()
     assert loss.hits[2] == 0, "a token that can't be proposed is a miss"
+
+
+def test_distilled_loss_is_the_cross_entropy_of_the_targets_distribution() -> None:
+    logits = torch.randn(2, 3, 7, requires_grad=True)
+    labels, valid = torch.randint(0, 7, (2, 3)), torch.ones(2, 3, dtype=torch.bool)
+    target = torch.randn(2, 3, 7).softmax(-1)
+    probs, columns = target.topk(7)
+    weighting = Weighting(gamma=2.0, distil=1.0)
+    loss = block_loss(logits, labels, valid, weighting, Teacher(columns, probs))
+    entropies = -(target * logits.log_softmax(-1)).sum(-1)
+    decay = torch.exp(-torch.arange(3) / 2.0)
+    torch.testing.assert_close(loss.total, (entropies * decay).sum())
+    half = block_loss(logits, labels, valid, Weighting(2.0, None, 0.5), Teacher(columns, probs))
+    hard = block_loss(logits, labels, valid, Weighting(gamma=2.0))
+    torch.testing.assert_close(half.total, (loss.total + hard.total) / 2)
+
+
+def test_an_incomplete_distribution_has_the_same_optimum() -> None:
+    target = torch.tensor([[[0.4, 0.3, 0.1, 0.1, 0.1]]])
+    teacher = Teacher(torch.tensor([[[0, 1, -1]]]), torch.tensor([[[0.4, 0.3, 0.2]]]))
+    best = torch.tensor([[[0.4, 0.3]]]).log().requires_grad_()
+    loss = block_loss(
+        best, torch.tensor([[0]]), torch.tensor([[True]]), Weighting(distil=1.0), teacher
+    )
+    loss.total.backward()
+    assert best.grad is not None
+    assert best.grad.abs().max() < 1e-6
+    assert loss.total.item() == pytest.approx(
+        -sum(p * math.log(p / 0.7) for p in target[0, 0, :2].tolist())
+    )
+
+
+def test_a_slot_is_taught_by_the_distribution_at_its_position() -> None:
+    ids = [7, 9, 11, 250, 9]
+    batch = text_batch(ids, [True] * 5, [0, 1])
+    tokens = torch.tensor(ids, dtype=torch.int32)[None, :, None]
+    batch = replace(batch, likeliest=Likeliest(tokens, torch.ones(1, 5, 1)))
+    table = torch.randn(SIZE.vocab, SIZE.hidden)
+    teacher = slot_teacher(batch, BLOCK, Ends(table, table, 1.0, torch.tensor([7, 9, 11])))
+    assert teacher is not None
+    assert teacher.columns[..., 0].tolist() == [[1, 2, -1], [2, -1, 1]]
+    assert teacher.probs.shape == (2, 3, 1)
 
 
 def text_batch(ids: list[int], learn: list[bool], anchors: list[int]) -> Batch:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from sglang_ddtree.drafter.errors import DrafterError
-from sglang_ddtree.drafter.samples import Sample, read_sample
+from sglang_ddtree.drafter.samples import Likeliest, Sample, read_sample
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class Batch:
         learn: bool ``[texts, n]``, tokens of the target's own.
         anchors: int64 ``[texts, A]``, positions that blocks start from.
         used: bool ``[texts, A]``; a short text has fewer anchors than A.
+        likeliest: the target's likeliest tokens ``[texts, n, T]``, where they were captured.
     """
 
     tokens: Tensor
@@ -32,6 +33,7 @@ class Batch:
     learn: Tensor
     anchors: Tensor
     used: Tensor
+    likeliest: Likeliest | None = None
 
     def pieces(self, blocks: int) -> Iterator[Batch]:
         """The batch itself, or its parts of at most ``blocks`` blocks, text by text.
@@ -43,6 +45,8 @@ class Batch:
             return
         for row in range(len(self.tokens)):
             text = slice(row, row + 1)
+            top = self.likeliest
+            likeliest = top and Likeliest(top.tokens[text], top.probs[text])
             for first in range(0, self.anchors.shape[1], blocks):
                 part = slice(first, first + blocks)
                 yield Batch(
@@ -51,11 +55,22 @@ class Batch:
                     self.learn[text],
                     self.anchors[text, part],
                     self.used[text, part],
+                    likeliest,
                 )
 
     def to(self, device: torch.device) -> Batch:
-        moved = (self.tokens, self.features, self.learn, self.anchors, self.used)
-        return Batch(*(tensor.to(device, non_blocking=True) for tensor in moved))
+        def move(tensor: Tensor) -> Tensor:
+            return tensor.to(device, non_blocking=True)
+
+        top = self.likeliest
+        return Batch(
+            move(self.tokens),
+            move(self.features),
+            move(self.learn),
+            move(self.anchors),
+            move(self.used),
+            top and Likeliest(move(top.tokens), move(top.probs)),
+        )
 
 
 def draw_anchors(learn: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
@@ -70,12 +85,18 @@ def collate(samples: Sequence[Sample], anchors: Sequence[np.ndarray], count: int
     """Samples with their anchors as one batch; ``count`` is A."""
     length = max(len(sample) for sample in samples)
     texts, width = len(samples), samples[0].hidden_states.shape[-1]
+    top = samples[0].likeliest
+    likeliest = top and Likeliest(
+        torch.zeros(texts, length, top.tokens.shape[1], dtype=top.tokens.dtype),
+        torch.zeros(texts, length, top.probs.shape[1], dtype=top.probs.dtype),
+    )
     batch = Batch(
         torch.zeros(texts, length, dtype=torch.int64),
         torch.zeros(texts, length, width, dtype=samples[0].hidden_states.dtype),
         torch.zeros(texts, length, dtype=torch.bool),
         torch.zeros(texts, count, dtype=torch.int64),
         torch.zeros(texts, count, dtype=torch.bool),
+        likeliest,
     )
     for row, (sample, drawn) in enumerate(zip(samples, anchors, strict=True)):
         batch.tokens[row, : len(sample)] = sample.input_ids
@@ -83,6 +104,9 @@ def collate(samples: Sequence[Sample], anchors: Sequence[np.ndarray], count: int
         batch.learn[row, : len(sample)] = sample.loss_mask
         batch.anchors[row, : len(drawn)] = torch.from_numpy(drawn)
         batch.used[row, : len(drawn)] = True
+        if likeliest is not None and sample.likeliest is not None:
+            likeliest.tokens[row, : len(sample)] = sample.likeliest.tokens
+            likeliest.probs[row, : len(sample)] = sample.likeliest.probs
     return batch
 
 

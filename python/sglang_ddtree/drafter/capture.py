@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +42,12 @@ def answers_of(folder: RunFolder, limit: int | None, max_length: int) -> Answers
     return answers
 
 
-def size_bytes(answers: Answers, max_length: int, width: int, element_bytes: int) -> int:
-    """Bytes of all samples: hidden states, 8 bytes of id and 1 of mask a token."""
+def size_bytes(
+    answers: Answers, max_length: int, width: int, element_bytes: int, top: int = 0
+) -> int:
+    """Bytes of all samples: hidden states, 8 bytes of id, 1 of mask and ``top`` x 6 a token."""
     tokens = sum(len(tokens_of(answer, max_length)[0]) for answer in answers)
-    return tokens * (width * element_bytes + 9)
+    return tokens * (width * element_bytes + 9 + top * 6)
 
 
 def check_room(folder: Path, needed: int) -> str:
@@ -83,8 +86,7 @@ def capture(
         for group in _groups(missing, batch):
             for answer, sample in zip(group, capture_group(group, engine, max_length), strict=True):
                 if dtype is not None:
-                    rows = sample.hidden_states.to(dtype)
-                    sample = Sample(sample.input_ids, sample.loss_mask, rows)
+                    sample = replace(sample, hidden_states=sample.hidden_states.to(dtype))
                 write_sample(file_of(folder, answer), sample)
                 bar.update()
     return len(missing)
@@ -93,9 +95,9 @@ def capture(
 def capture_group(group: Answers, engine: CaptureEngine, max_length: int) -> Iterator[Sample]:
     """Samples of some answers, in memory."""
     texts = [tokens_of(answer, max_length) for answer in group]
-    states = engine.hidden_states([ids for ids, _ in texts])
-    for (ids, start), rows in zip(texts, states, strict=True):
-        yield Sample(torch.tensor(ids), mask_of(len(ids), start), rows)
+    captured = engine.capture([ids for ids, _ in texts], [start for _, start in texts])
+    for (ids, start), (rows, likeliest) in zip(texts, captured, strict=True):
+        yield Sample(torch.tensor(ids), mask_of(len(ids), start), rows, likeliest)
 
 
 def _groups(answers: Answers, size: int) -> Iterator[Answers]:

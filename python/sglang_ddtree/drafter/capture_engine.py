@@ -11,10 +11,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from sglang_ddtree.drafter import capture_hook
 from sglang_ddtree.drafter.errors import DrafterError, explain_os_error
+from sglang_ddtree.drafter.samples import Likeliest
 from sglang_ddtree.drafter.target import read_target
 
 # Memory, where the rows pass from one process to the other.
@@ -31,6 +33,7 @@ class CaptureEngine:
     Args:
         target: folder or hub name.
         layer_ids: target layers, as in ``target_layer_ids`` of a drafter.
+        top: how many of the target's likeliest tokens to ask for at each position, 0 for none.
         folder: of the run; names the spool, so that what a killed run left there is removed.
         flags: further flags of SGLang's server: ``--tp 8``, ``--dtype``, ...
     """
@@ -42,6 +45,7 @@ class CaptureEngine:
         folder: Path,
         flags: Sequence[str] = (),
         trust_remote_code: bool = False,
+        top: int = 0,
     ) -> None:
         facts = read_target(target, trust_remote_code)
         if not facts.captures:
@@ -49,7 +53,7 @@ class CaptureEngine:
                 f"SGLang's {facts.architecture} has no set_dflash_layers_to_capture: the hidden "
                 "states of this architecture can't be captured"
             )
-        self.width = len(layer_ids) * facts.hidden
+        self.width, self.top = len(layer_ids) * facts.hidden, top
         self.arguments = [
             *("--model-path", target, "--speculative-algorithm", "DFLASH"),
             "--enable-return-aux-hidden-states",
@@ -92,8 +96,15 @@ class CaptureEngine:
             self._engine.shutdown()
         shutil.rmtree(self._spool, ignore_errors=True)
 
-    def hidden_states(self, sequences: Sequence[Sequence[int]]) -> list[Tensor]:
+    def capture(
+        self, sequences: Sequence[Sequence[int]], starts: Sequence[int]
+    ) -> list[tuple[Tensor, Likeliest | None]]:
         """Rows ``[tokens, K * hidden]`` of every sequence of token ids, in the target's dtype.
+
+        With ``top``, also the likeliest tokens from each sequence's start on.
+
+        Args:
+            starts: position of the first token that the target wrote, at least 1.
 
         Raises:
             DrafterError: the rows could not be handed over.
@@ -107,9 +118,10 @@ class CaptureEngine:
             sampling_params={"temperature": 0, "max_new_tokens": 1, "ignore_eos": True},
             rid=names,
             return_hidden_states=True,
+            **self._asking_for_top(starts),
         )
         found = []
-        for name, ids, answer in zip(names, sequences, answers, strict=True):
+        for name, ids, start, answer in zip(names, sequences, starts, answers, strict=True):
             if failed := answer["meta_info"].get("hidden_states"):
                 number = failed[0][0]
                 if not isinstance(number, int):
@@ -126,8 +138,32 @@ class CaptureEngine:
                     f"SGLang captured {list(rows.shape)} for {len(ids)} tokens of width "
                     f"{self.width}: the target's class does not capture all its rows"
                 )
-            found.append(rows)
+            top = self._likeliest(answer["meta_info"], len(ids), start) if self.top else None
+            found.append((rows, top))
         return found
+
+    def _asking_for_top(self, starts: Sequence[int]) -> dict[str, Any]:
+        if not self.top:
+            return {}
+        # The first row that SGLang returns is of the token after the start, and always empty.
+        begins = [start - 1 for start in starts]
+        return {
+            "return_logprob": True,
+            "logprob_start_len": begins,
+            "top_logprobs_num": self.top,
+        }
+
+    def _likeliest(self, meta: dict[str, Any], tokens: int, start: int) -> Likeliest:
+        rows = meta["input_top_logprobs"][1:]
+        if len(rows) != tokens - start:
+            raise DrafterError(
+                f"SGLang returned the likeliest tokens of {len(rows)} of {tokens - start} positions"
+            )
+        ids = torch.zeros(tokens, self.top, dtype=torch.int32)
+        probs = torch.zeros(tokens, self.top)
+        ids[start:] = torch.tensor([[token for _, token, _ in row] for row in rows])
+        probs[start:] = torch.tensor([[value for value, _, _ in row] for row in rows]).exp()
+        return Likeliest(ids, probs.to(torch.bfloat16))
 
 
 def engine_failed(*_: Any) -> None:

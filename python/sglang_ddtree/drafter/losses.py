@@ -2,7 +2,9 @@
 
 Decay: ``exp(-(k - 1) / gamma)`` for slot k (DFlash, arXiv 2602.06036). D-PACE (arXiv 2605.18810):
 weights from the drafter's own confidence, so that a slot counts as much as it contributes to the
-expected accepted length.
+expected accepted length. Distillation: a share of the loss is the cross-entropy against the
+target's own distribution at the slot's position, which tells more of it than the one token that
+the text happens to have there.
 """
 
 from __future__ import annotations
@@ -10,7 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -19,10 +20,34 @@ class Weighting:
     """How slots are weighted: by decay, or by D-PACE where ``alpha`` is given.
 
     ``alpha`` in (0, 1] smooths the confidence: 1 is none at all, every slot counts as reached.
+    ``distil`` in [0, 1] is the share of the target's distribution in the loss.
     """
 
     gamma: float = 7.0
     alpha: float | None = None
+    distil: float = 0.0
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """The target's distribution at each slot, its likeliest tokens alone.
+
+    Attributes:
+        columns: int64 ``[blocks, B-1, T]`` of the logits; -1 where the drafter can't propose one.
+        probs: ``[blocks, B-1, T]``.
+    """
+
+    columns: Tensor
+    probs: Tensor
+
+    def cross_entropy(self, log_probs: Tensor) -> Tensor:
+        """``[blocks, B-1]``, against ``log_probs [blocks, B-1, V]``.
+
+        What the T tokens don't cover is left out: it moves no optimum, since the gradient
+        vanishes where the drafter's probabilities are in proportion to the target's.
+        """
+        probs = self.probs.float().masked_fill(self.columns < 0, 0.0)
+        return -(probs * log_probs.gather(-1, self.columns.clamp(min=0))).sum(-1)
 
 
 @dataclass(frozen=True)
@@ -50,7 +75,13 @@ class BlockLoss:
         )
 
 
-def block_loss(logits: Tensor, labels: Tensor, valid: Tensor, weighting: Weighting) -> BlockLoss:
+def block_loss(
+    logits: Tensor,
+    labels: Tensor,
+    valid: Tensor,
+    weighting: Weighting,
+    teacher: Teacher | None = None,
+) -> BlockLoss:
     """Loss of slots 1..B-1.
 
     Args:
@@ -58,12 +89,14 @@ def block_loss(logits: Tensor, labels: Tensor, valid: Tensor, weighting: Weighti
         labels: int64 ``[blocks, B-1]``, the target's tokens as columns of the logits; -1 where
             the drafter can't propose the token: a miss that nothing is learnt from.
         valid: bool ``[blocks, B-1]``, slots that have a token of the target's.
+        teacher: needed where ``weighting.distil`` is not 0.
     """
     learnt = valid & (labels >= 0)
-    entropy = F.cross_entropy(
-        logits.float().flatten(0, 1), labels.clamp(min=0).flatten(), reduction="none"
-    ).view_as(labels)
+    log_probs = logits.float().log_softmax(-1)
+    entropy = -log_probs.gather(-1, labels.clamp(min=0)[..., None])[..., 0]
     weights = position_weights(entropy.detach(), learnt, weighting) * learnt
+    if teacher is not None and weighting.distil:
+        entropy = torch.lerp(entropy, teacher.cross_entropy(log_probs), weighting.distil)
     hits = (logits.argmax(-1) == labels) & valid
     return BlockLoss(
         (entropy * weights).sum(), weights.sum(), hits.float().sum(0), valid.float().sum(0)

@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from sglang_ddtree.drafter.batches import Batch
 from sglang_ddtree.drafter.config import DrafterConfig
-from sglang_ddtree.drafter.losses import BlockLoss, Weighting, block_loss
+from sglang_ddtree.drafter.losses import BlockLoss, Teacher, Weighting, block_loss
 from sglang_ddtree.drafter.target import embedding_scale, read_ends
 
 # Logits of one piece; more blocks are done piece by piece, and again in the backward pass.
@@ -25,6 +25,12 @@ def block_inputs(anchor_tokens: Tensor, block: int, mask_token_id: int) -> Tenso
     return ids
 
 
+def slot_positions(batch: Batch, block: int) -> Tensor:
+    """Positions in the text that slots 1..B-1 stand for, flat: ``[texts, A * (B-1)]``."""
+    slots = torch.arange(1, block, device=batch.tokens.device)
+    return (batch.anchors[..., None] + slots).flatten(1)
+
+
 def block_labels(batch: Batch, block: int) -> tuple[Tensor, Tensor]:
     """Tokens that slots 1..B-1 should propose, and which slots have one.
 
@@ -33,13 +39,23 @@ def block_labels(batch: Batch, block: int) -> tuple[Tensor, Tensor]:
     Returns:
         int64 and bool ``[texts, A, B-1]``.
     """
-    slots = torch.arange(1, block, device=batch.tokens.device)
-    positions = (batch.anchors[..., None] + slots).flatten(1)
+    positions = slot_positions(batch, block)
     tokens = F.pad(batch.tokens, (0, block)).gather(1, positions)
     learn = F.pad(batch.learn, (0, block)).gather(1, positions)
     shape = (*batch.anchors.shape, block - 1)
     valid = learn.view(shape).long().cumprod(-1).bool() & batch.used[..., None]
     return tokens.view(shape), valid
+
+
+def slot_teacher(batch: Batch, block: int, ends: Ends) -> Teacher | None:
+    """The target's distributions at slots 1..B-1 of all blocks; None where not captured."""
+    if (top := batch.likeliest) is None:
+        return None
+    positions = slot_positions(batch, block).clamp(max=batch.tokens.shape[1] - 1)
+    shape = (-1, block - 1, top.tokens.shape[-1])
+    texts = torch.arange(len(positions), device=positions.device)[:, None]
+    columns = ends.columns[top.tokens[texts, positions].long()]
+    return Teacher(columns.view(shape), top.probs[texts, positions].view(shape))
 
 
 class Ends(nn.Module):
@@ -101,17 +117,20 @@ def draft_loss(
         embeds = ends.embed(ids)
         labels, valid = block_labels(batch, config.block)
         columns = ends.columns[labels].flatten(0, 1)
+        teacher = slot_teacher(batch, config.block, ends)
     features = batch.features.to(embeds.dtype)
     hidden = model(features, embeds, batch.anchors)[:, :, 1:].flatten(0, 1)
 
-    def piece(hidden: Tensor, columns: Tensor, valid: Tensor) -> BlockLoss:
-        return block_loss(F.linear(hidden, ends.head), columns, valid, weighting)
+    valid = valid.flatten(0, 1)
+
+    def piece(hidden: Tensor, blocks: slice) -> BlockLoss:
+        part = teacher and Teacher(teacher.columns[blocks], teacher.probs[blocks])
+        logits = F.linear(hidden, ends.head)
+        return block_loss(logits, columns[blocks], valid[blocks], weighting, part)
 
     rows = max(1, _LOGITS // (len(ends.head) * (config.block - 1)))
     if len(hidden) <= rows:
-        return piece(hidden, columns, valid.flatten(0, 1))
-    parts = zip(
-        hidden.split(rows), columns.split(rows), valid.flatten(0, 1).split(rows), strict=True
-    )
-    losses = [checkpoint(piece, *part, use_reentrant=False) for part in parts]
+        return piece(hidden, slice(None))
+    parts = [slice(first, first + rows) for first in range(0, len(hidden), rows)]
+    losses = [checkpoint(piece, hidden[part], part, use_reentrant=False) for part in parts]
     return sum(losses[1:], losses[0])

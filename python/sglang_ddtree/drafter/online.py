@@ -31,7 +31,12 @@ def online_source(
     answers = answers_of(folder, args.limit, args.max_length)
     layer_ids = folder.drafter_config()["dflash_config"]["target_layer_ids"]
     with CaptureEngine(
-        target, layer_ids, folder.path, args.flags, args.trust_remote_code
+        target,
+        layer_ids,
+        folder.path,
+        args.flags,
+        args.trust_remote_code,
+        args.top if args.distil else 0,
     ) as engine:
 
         def read(indices: Any) -> list[Sample]:

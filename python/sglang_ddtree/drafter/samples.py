@@ -2,7 +2,8 @@
 
 Offline, a sample is one safetensors file with the tensors of SpecForge's offline schema:
 ``input_ids [n]`` int64, ``loss_mask [n]`` bool (true where the target itself wrote the token) and
-``hidden_states [n, K * hidden]``.
+``hidden_states [n, K * hidden]``. Where the target's likeliest tokens were captured too, it has
+``top_tokens [n, T]`` int32 and ``top_probs [n, T]``.
 """
 
 from __future__ import annotations
@@ -20,12 +21,27 @@ from sglang_ddtree.drafter.files import write_tensors
 
 
 @dataclass(frozen=True)
+class Likeliest:
+    """What the target would write at each position of a text, to distil from.
+
+    Attributes:
+        tokens: int32 ``[n, T]``, its T likeliest tokens; row i stands for the token at i, given
+            those before it.
+        probs: ``[n, T]``, their probabilities at temperature 1; zero where not captured.
+    """
+
+    tokens: Tensor
+    probs: Tensor
+
+
+@dataclass(frozen=True)
 class Sample:
     """One text; ``hidden_states`` are of the layers that the drafter reads, side by side."""
 
     input_ids: Tensor
     loss_mask: Tensor
     hidden_states: Tensor
+    likeliest: Likeliest | None = None
 
     def __len__(self) -> int:
         return len(self.input_ids)
@@ -50,14 +66,15 @@ def file_of(folder: Path, answer: Mapping[str, Any]) -> Path:
 
 
 def write_sample(path: Path, sample: Sample) -> None:
-    write_tensors(
-        path,
-        {
-            "input_ids": sample.input_ids,
-            "loss_mask": sample.loss_mask,
-            "hidden_states": sample.hidden_states,
-        },
-    )
+    tensors = {
+        "input_ids": sample.input_ids,
+        "loss_mask": sample.loss_mask,
+        "hidden_states": sample.hidden_states,
+    }
+    if sample.likeliest is not None:
+        tensors["top_tokens"] = sample.likeliest.tokens
+        tensors["top_probs"] = sample.likeliest.probs
+    write_tensors(path, tensors)
 
 
 def sample_files(folder: Path) -> list[Path]:
@@ -81,4 +98,8 @@ def read_sample(path: Path) -> Sample:
     from safetensors.torch import load_file
 
     tensors = load_file(path)
-    return Sample(tensors["input_ids"], tensors["loss_mask"].bool(), tensors["hidden_states"])
+    likeliest = None
+    if "top_tokens" in tensors:
+        likeliest = Likeliest(tensors["top_tokens"], tensors["top_probs"])
+    mask = tensors["loss_mask"].bool()
+    return Sample(tensors["input_ids"], mask, tensors["hidden_states"], likeliest)

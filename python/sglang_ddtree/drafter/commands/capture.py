@@ -19,6 +19,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-length", type=int, default=4096, help="tokens of a sample")
     parser.add_argument("--batch", type=int, default=16, help="answers in the engine at a time")
     parser.add_argument("--dtype", choices=("bfloat16", "float32", "target"), default="bfloat16")
+    parser.add_argument(
+        "--top",
+        type=int,
+        default=0,
+        metavar="T",
+        help="keep the target's T likeliest tokens at each position, for train --distil",
+    )
     parser.add_argument("--size-only", action="store_true", help="print the size and stop")
     parser.add_argument("flags", nargs="*", help="flags of SGLang's server, after --")
 
@@ -28,6 +35,7 @@ def run(args: argparse.Namespace) -> int:
 
     from sglang_ddtree.drafter.capture import answers_of, capture, check_room, size_bytes
     from sglang_ddtree.drafter.capture_engine import CaptureEngine
+    from sglang_ddtree.drafter.errors import DrafterError
     from sglang_ddtree.drafter.run_folder import RunFolder
     from sglang_ddtree.drafter.samples import file_of
 
@@ -35,18 +43,22 @@ def run(args: argparse.Namespace) -> int:
     config = folder.drafter_config()
     layer_ids = config["dflash_config"]["target_layer_ids"]
     answers = answers_of(folder, args.limit, args.max_length)
+    if args.top < 0:
+        raise DrafterError("--top must be at least 0")
     fixed = {"layer_ids": layer_ids, "max_length": args.max_length, "dtype": args.dtype}
+    fixed["top"] = args.top
     folder.keep_same("capture", fixed, options_of(args))
     folder.shards.mkdir(exist_ok=True)
     missing = [a for a in answers if not file_of(folder.shards, a).exists()]
     width = len(layer_ids) * config["hidden_size"]
     element_bytes = 4 if args.dtype == "float32" else 2
-    print(check_room(folder.shards, size_bytes(missing, args.max_length, width, element_bytes)))
+    needed = size_bytes(missing, args.max_length, width, element_bytes, args.top)
+    print(check_room(folder.shards, needed))
     if args.size_only or not missing:
         return 0
     target = folder.target(args.target)
     with CaptureEngine(
-        target, layer_ids, folder.path, args.flags, args.trust_remote_code
+        target, layer_ids, folder.path, args.flags, args.trust_remote_code, args.top
     ) as engine:
         written = capture(
             answers,

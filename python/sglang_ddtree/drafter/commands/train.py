@@ -30,6 +30,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gamma", type=float, default=7.0, help="decay over a block's positions")
     parser.add_argument("--dpace", type=float, metavar="ALPHA", help="D-PACE weights, e.g. 0.5")
     parser.add_argument(
+        "--distil",
+        type=float,
+        default=0.0,
+        metavar="SHARE",
+        help="share of the loss that is taken against the target's distribution instead of the "
+        "text (capture --top)",
+    )
+    parser.add_argument(
         "--draft-vocab",
         metavar="SIZE",
         help="propose only the so many most frequent tokens of the answers, or 'used' for all of "
@@ -41,6 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--online", action="store_true", help="capture as needed; needs no disk")
     parser.add_argument("--limit", type=int, help="take the first so many answers")
     parser.add_argument("--max-length", type=int, default=4096, help="tokens of a text (--online)")
+    parser.add_argument(
+        "--top", type=int, default=16, metavar="T", help="as of capture (--online --distil)"
+    )
     parser.add_argument(
         "flags", nargs="*", help="with --online: flags of SGLang's server, after --"
     )
@@ -56,6 +67,8 @@ def run(args: argparse.Namespace) -> int:
 
     if args.dpace is not None and not 0 < args.dpace <= 1:
         raise DrafterError("--dpace must be above 0 and at most 1")
+    if not 0 <= args.distil <= 1:
+        raise DrafterError("--distil must be between 0 and 1")
     if min(args.steps, args.batch, args.anchors, args.piece, args.save_every, args.log_every) < 1:
         raise DrafterError("--steps, --batch, --anchors and the intervals must be at least 1")
     folder = RunFolder(args.folder)
@@ -95,7 +108,7 @@ def _schedule(args: argparse.Namespace) -> Any:
 def _weighting(args: argparse.Namespace) -> Any:
     from sglang_ddtree.drafter.losses import Weighting
 
-    return Weighting(args.gamma, args.dpace)
+    return Weighting(args.gamma, args.dpace, args.distil)
 
 
 def _source(args: argparse.Namespace, folder: Any, target: str, group: Any) -> Any:
@@ -103,8 +116,9 @@ def _source(args: argparse.Namespace, folder: Any, target: str, group: Any) -> A
     from contextlib import nullcontext
 
     from sglang_ddtree.drafter.batches import Source, file_reader
+    from sglang_ddtree.drafter.errors import DrafterError
     from sglang_ddtree.drafter.online import online_source
-    from sglang_ddtree.drafter.samples import sample_files
+    from sglang_ddtree.drafter.samples import read_sample, sample_files
 
     common = {
         "per_step": args.batch,
@@ -116,6 +130,11 @@ def _source(args: argparse.Namespace, folder: Any, target: str, group: Any) -> A
     if args.online:
         return online_source(args, folder, target, common)
     files = sample_files(folder.shards)[: args.limit]
+    if args.distil and read_sample(files[0]).likeliest is None:
+        raise DrafterError(
+            f"--distil: {folder.shards} was captured without the target's likeliest tokens: "
+            "capture again, in a new --work folder, with --top 16"
+        )
     return nullcontext(Source(file_reader(files), len(files), **common))
 
 
