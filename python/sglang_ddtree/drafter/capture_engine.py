@@ -145,11 +145,10 @@ class CaptureEngine:
     def _asking_for_top(self, starts: Sequence[int]) -> dict[str, Any]:
         if not self.top:
             return {}
-        # The first row that SGLang returns is of the token after the start, and always empty.
-        begins = [start - 1 for start in starts]
+        # SGLang's first row stands for the position it begins at and is empty, so begin one before.
         return {
             "return_logprob": True,
-            "logprob_start_len": begins,
+            "logprob_start_len": [start - 1 for start in starts],
             "top_logprobs_num": self.top,
         }
 
