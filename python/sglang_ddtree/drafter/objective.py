@@ -117,10 +117,9 @@ def draft_loss(
         embeds = ends.embed(ids)
         labels, valid = block_labels(batch, config.block)
         columns = ends.columns[labels].flatten(0, 1)
-        teacher = slot_teacher(batch, config.block, ends)
+        teacher = slot_teacher(batch, config.block, ends) if weighting.distil else None
     features = batch.features.to(embeds.dtype)
     hidden = model(features, embeds, batch.anchors)[:, :, 1:].flatten(0, 1)
-
     valid = valid.flatten(0, 1)
 
     def piece(hidden: Tensor, blocks: slice) -> BlockLoss:
