@@ -42,6 +42,7 @@ def parse_args() -> argparse.Namespace:
     made.add_argument("--budgets", type=integers, default="31,63")
     made.add_argument("--no-spine", type=integers, default=[], help="budgets of trees without it")
     made.add_argument("--stock", action="store_true", help="SGLang's own DFLASH as well")
+    made.add_argument("--no-native", action="store_true", help="leave SGLang's torch attention out")
     made.add_argument("--concurrency", type=integers, default="1,4,16")
     made.add_argument("--requests", type=int, default=32)
     made.add_argument("--input-len", type=int, default=64, help="of a random-ids prompt")
@@ -60,7 +61,7 @@ def start_servers(args: argparse.Namespace, stack: ExitStack) -> dict[str, Serve
         flags[f"tree {budget}, no spine"] = tree_flags(pair, budget, spine=False)
     if args.stock:
         flags[STOCK] = dflash_flags(pair)
-    if not torch.cuda.is_available():
+    if not args.no_native and not torch.cuda.is_available():
         flags[NATIVE] = ["--attention-backend", "torch_native"]
     servers = {
         name: Server(pair.target, [*pair.flags, *its_flags]) for name, its_flags in flags.items()

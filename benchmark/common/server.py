@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -30,11 +31,24 @@ class ServerError(RuntimeError):
     """The server did not start, or died; the message ends with its log."""
 
 
+# Below the range that outgoing connections take theirs from: a server binds its port a minute later.
+_PORTS = range(20000, 32768)
+_given: set[int] = set()
+
+
 def free_port() -> int:
-    """A TCP port that nothing listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A TCP port that nothing listens on, and that this process has not given out before."""
+    for port in random.sample(_PORTS, len(_PORTS)):
+        if port in _given:
+            continue
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        _given.add(port)
+        return port
+    raise ServerError(f"no free TCP port from {_PORTS.start} to {_PORTS.stop - 1}")
 
 
 def dflash_flags(pair: Pair) -> list[str]:

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # scripts/make_pair/smollm2.sh WORK [STEP...]: the drafter of SmolLM2-135M-Instruct, from nothing.
 #
-# Steps: model prompts init generate capture train export eval ship; all in order without any. Each
-# goes on where it was interrupted; ship copies the result into the package.
+# Steps: model prompts init generate capture fit train export eval ship; all in order without any.
+# Each goes on where it was interrupted; ship copies the result into the package.
 #
 #   THREADS=1       of every process
 #   PROMPTS=12000   chats to answer, each greedily and at temperature 0.7
-#   STEPS=10000     of training
+#   STEPS=1300      of training
 #   HELD_OUT=48     chats to evaluate on
 set -euo pipefail
 
@@ -14,7 +14,7 @@ work=${1:?usage: scripts/make_pair/smollm2.sh WORK [STEP...]}
 shift
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 steps=("$@")
-((${#steps[@]} > 0)) || steps=(model prompts init generate capture train export eval ship)
+((${#steps[@]} > 0)) || steps=(model prompts init generate capture fit train export eval ship)
 export OMP_NUM_THREADS=${THREADS:-1}
 port=${PORT:-30517}
 memory=(--dtype float32 --max-total-tokens 32768 --mem-fraction-static 0.2)
@@ -55,17 +55,17 @@ for step in "${steps[@]}"; do
             ;;
         init)
             [[ -e $work/run/init/config.json ]] ||
-                drafter init --target "$work/target" --layers 2 --block 8 \
-                    --target-layers 1,15,27 --from-target
+                drafter init --target "$work/target" --layers 3 --block 8 --target-layers 1,15,27
             ;;
         generate)
             with_server drafter generate --server "http://127.0.0.1:$port" --concurrency ${CONCURRENCY:-48} \
                 --prompts "$work/prompts/train.jsonl" --temperatures 0,0.7 --max-tokens 256
             ;;
-        capture) drafter capture -- "${memory[@]}" ;;
+        capture) drafter capture --top 16 -- "${memory[@]}" ;;
+        fit) [[ -e $work/run/train ]] || drafter fit ;;
         train)
-            drafter train --steps "${STEPS:-10000}" --batch 2 --anchors 64 --lr 2e-3 --gamma 4 \
-                --draft-vocab 6144 --save-every 250 --log-every 50
+            drafter train --steps "${STEPS:-1300}" --batch 4 --anchors 32 --lr 1e-3 --gamma 4 \
+                --warmup 60 --distil 0.8 --draft-vocab 6144 --save-every 50 --log-every 25
             ;;
         export) drafter export ;;
         eval)

@@ -177,6 +177,27 @@ def test_evaluation_foretells_what_serving_gives(
     assert accept_length(served) == pytest.approx(steps["budget 15"], rel=0.03)
 
 
+def test_a_fitted_drafter_foresees_before_it_is_trained(
+    made: RunFolder, tree: Server, prompts: dict[str, Path], tmp_path: Path
+) -> None:
+    skipped = shutil.ignore_patterns(made.training.name, made.exported.name, "run.json")
+    work = Path(shutil.copytree(made.path, tmp_path / "run", ignore=skipped))
+    told = run("fit", work, "--target", str(PAIR.target))
+    assert f"fitted to {2 * TRAINED_ON} texts" in told
+    first = (RunFolder(work).drafter / "model.safetensors").read_bytes()
+    run("fit", work, "--target", str(PAIR.target))
+    assert (RunFolder(work).drafter / "model.safetensors").read_bytes() == first
+    drafter = ("--target", str(PAIR.target), "--drafter", str(RunFolder(work).drafter))
+    fitted = evaluate(work, tree, prompts["held-out"], *drafter)
+    assert fitted["hit_rates"][0][0] > 0.3
+    assert fitted["tokens_per_step"]["chain"] > 1.3
+
+
+def test_fitting_comes_before_training(made: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["drafter", "fit", "--work", str(made.path)]) == 1
+    assert "was begun from other weights: fit before you train" in capsys.readouterr().err
+
+
 def test_training_while_capturing_is_training_from_files(made: RunFolder, tmp_path: Path) -> None:
     """The same texts and blocks step by step; prefilled in other batches, so not bit for bit."""
     flags = ["--steps", "5", "--batch", "3", "--anchors", "8", "--warmup", "2", "--log-every", "1"]

@@ -45,12 +45,16 @@ class Drafter(nn.Module):
             ``[batch, A, block, hidden]`` after the final norm; slot k predicts the token at
             position ``anchor + k``.
         """
-        view = View(self._rope_tables(features, embeds), anchors, features.shape[1])
+        view = self.view(features, embeds, anchors)
         context = self.hidden_norm(self.fc(features))
         x = embeds
         for layer in self.layers:
             x = layer(x, context, view)
         return self.norm(x)
+
+    def view(self, features: Tensor, embeds: Tensor, anchors: Tensor) -> View:
+        """What the blocks at ``anchors`` see of their context."""
+        return View(self._rope_tables(features, embeds), anchors, features.shape[1])
 
     def _rope_tables(self, features: Tensor, embeds: Tensor) -> tuple[Tensor, Tensor]:
         positions = features.shape[1] + embeds.shape[2]
@@ -94,6 +98,10 @@ class DraftLayer(Layer):
         self.window = window
 
     def forward(self, x: Tensor, context: Tensor, view: View) -> Tensor:
+        return self.feed_forward(self.attend(x, context, view))
+
+    def attend(self, x: Tensor, context: Tensor, view: View) -> Tensor:
+        """``x [batch, A, block, hidden]`` with what attention adds to it."""
         attention, block = self.self_attn, x.shape[-2]
         normed = self.input_layernorm(x)
         cos, sin = view.block_rope(block)
@@ -103,7 +111,7 @@ class DraftLayer(Layer):
         hidden = view.hidden_context(block, self.window)
         causal = self.window is not None
         mixed = _attend(attention, queries, context_kv, block_kv, hidden, causal)
-        return self.feed_forward(x + attention.output(mixed))
+        return x + attention.output(mixed)
 
 
 def _attend(

@@ -13,6 +13,7 @@ STEPS = {
     "init": "a DFlash drafter's config for a target, and weights to start from",
     "generate": "prompts answered by the served target, kept as exact token ids",
     "capture": "the target's hidden states of every answer, as safetensors",
+    "fit": "first weights by least squares on captured texts, before training",
     "train": "the drafter on those hidden states, with torchrun and FSDP2 where there are several",
     "export": "the trained drafter as SGLang loads it; or convert a speculators checkpoint",
     "eval": "hit rates and tokens per step on texts of the served target",
