@@ -31,7 +31,7 @@ class ServerError(RuntimeError):
     """The server did not start, or died; the message ends with its log."""
 
 
-# Below the range that outgoing connections take theirs from: a server binds its port a minute later.
+# Below the range that outgoing connections use: a server binds its port a minute later.
 _PORTS = range(20000, 32768)
 _given: set[int] = set()
 

@@ -391,8 +391,8 @@ def _low_rank(
 ) -> tuple[Tensor, Tensor]:
     """``up [r, hidden]`` and ``down [hidden, r]``, r at most ``rank``.
 
-    ``up.T @ down.T`` is ``solved [hidden, hidden]``, or as near to it as may be where the inputs have
-    the second moments ``inputs [hidden, hidden]``.
+    ``up.T @ down.T`` is ``solved [hidden, hidden]``, or as near to it as may be for inputs with
+    second moments ``inputs [hidden, hidden]``.
     """
     root = torch.linalg.cholesky(inputs)
     scale = importance.double() / importance.double().mean()
