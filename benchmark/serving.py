@@ -49,6 +49,7 @@ def parse_args() -> argparse.Namespace:
     made.add_argument("--output-len", type=int, default=128)
     made.add_argument("--rounds", type=int, default=3)
     made.add_argument("--output", type=Path, help="write all measurements as JSON")
+    made.add_argument("flags", nargs="*", help="flags of every server, after --")
     return made.parse_args()
 
 
@@ -64,7 +65,8 @@ def start_servers(args: argparse.Namespace, stack: ExitStack) -> dict[str, Serve
     if not args.no_native and not torch.cuda.is_available():
         flags[NATIVE] = ["--attention-backend", "torch_native"]
     servers = {
-        name: Server(pair.target, [*pair.flags, *its_flags]) for name, its_flags in flags.items()
+        name: Server(pair.target, [*pair.flags, *args.flags, *its_flags])
+        for name, its_flags in flags.items()
     }
     return {name: stack.enter_context(server) for name, server in servers.items()}
 

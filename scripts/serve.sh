@@ -77,7 +77,7 @@ if [[ -n $pair ]]; then
     if [[ $pair == smollm2 ]]; then
         target=$("$repo/scripts/run.sh" python -m sglang_ddtree.drafter.smollm2)
         # On a CPU the smallest trees are the fastest (README, Measuring).
-        budget=5 shape=(--no-speculative-ddtree-spine)
+        budget=3 shape=(--no-speculative-ddtree-spine)
         question="Explain in simple words why the sky is blue."
     fi
     defaults=(
