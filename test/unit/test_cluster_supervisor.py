@@ -12,6 +12,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -89,6 +90,15 @@ class Run:
     def end(self) -> int:
         return self.process.wait(30)
 
+    def kill(self) -> None:
+        """End what still runs, the fake ranks too, which outlive a killed launcher."""
+        family = self.family() if self.process.poll() is None else []
+        self.process.kill()
+        self.process.wait()
+        for process in family:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Run]]:
@@ -100,8 +110,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Run]]:
 
     yield run
     for one in runs:
-        one.process.kill()
-        one.process.wait()
+        one.kill()
 
 
 def left(family: list[psutil.Process]) -> list[psutil.Process]:
