@@ -24,7 +24,7 @@ set -euo pipefail
 
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 assets=$repo/python/sglang_ddtree/assets
-host=127.0.0.1 port=30000 pair="" model="" drafter="" algorithm=""
+host=127.0.0.1 port=30000 pair="" model="" drafter="" algorithm="" budget=""
 
 fail() {
     echo "sglang-ddtree: $*" >&2
@@ -42,6 +42,7 @@ while (($# > 0)); do
         --model-path | --model | --config) model=default ;;
         --speculative-draft-model-path | --speculative-draft-model) drafter=$value ;;
         --speculative-algorithm | --speculative-algo) algorithm=$value ;;
+        --speculative-ddtree-budget) budget=$value ;;
         --pair)
             pair=${value:?--pair needs a name}
             [[ $1 == --*=* ]] || shift
@@ -73,20 +74,26 @@ env=$("$repo/scripts/env.sh")
 defaults=()
 question="Write a record class for a book with title, author and year."
 if [[ -n $pair ]]; then
-    model=$pair target=$assets/$pair/target budget=31 shape=()
+    kind=$(<"$env/complete")
+    model=$pair target=$assets/$pair/target tree=(--speculative-ddtree-budget 31)
     if [[ $pair == smollm2 ]]; then
         target=$("$repo/scripts/run.sh" python -m sglang_ddtree.drafter.smollm2)
-        # On a CPU the smallest trees are the fastest (README, Measuring).
-        budget=3 shape=(--no-speculative-ddtree-spine)
+        tree=(--speculative-ddtree-budget 15)
+        # On a CPU the smallest tree is the fastest (README, Measuring).
+        if [[ $kind == cpu ]]; then
+            tree=(--speculative-ddtree-budget 3 --no-speculative-ddtree-spine)
+        fi
         question="Explain in simple words why the sky is blue."
     fi
+    # The shape belongs to the budget: whoever names a budget of their own gets a spine.
+    if [[ -n $budget ]]; then tree=(); fi
     defaults=(
         --model-path "$target" --served-model-name "$pair"
         --speculative-draft-model-path "$assets/$pair/drafter"
-        --speculative-algorithm DDTREE --speculative-ddtree-budget "$budget" "${shape[@]}"
+        --speculative-algorithm DDTREE "${tree[@]}"
         --max-total-tokens 32768 --max-running-requests 16
     )
-    if [[ $(<"$env/complete") == cpu ]]; then defaults+=(--device cpu --dtype float32); fi
+    if [[ $kind == cpu ]]; then defaults+=(--device cpu --dtype float32); fi
 elif [[ -n $drafter && -z $algorithm ]]; then
     defaults=(--speculative-algorithm DDTREE)
 fi

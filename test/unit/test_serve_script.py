@@ -42,6 +42,16 @@ def test_serve_defaults_to_smollm2(checkout: Checkout) -> None:
     assert value(arguments, "--served-model-name") == "smollm2"
     assert value(arguments, "--speculative-algorithm") == "DDTREE"
     assert value(arguments, "--dtype") == "float32"
+    assert value(arguments, "--speculative-ddtree-budget") == "3"
+    assert "--no-speculative-ddtree-spine" in arguments
+
+
+def test_serve_takes_a_larger_tree_on_a_gpu(checkout: Checkout) -> None:
+    result = checkout.run("serve.sh", *PORT, SGLANG_DDTREE_KIND="gpu")
+    assert result.returncode == 0, result.stderr
+    arguments = result.stdout.splitlines()
+    assert value(arguments, "--speculative-ddtree-budget") == "15"
+    assert not {"--no-speculative-ddtree-spine", "--device"} & set(arguments)
 
 
 @pytest.mark.parametrize("flags", [["--pair", "tiny-mla"], ["--pair=tiny-mla"]])
@@ -80,6 +90,7 @@ def test_serve_lets_flags_override_its_defaults(checkout: Checkout) -> None:
     arguments = served(checkout, "--speculative-ddtree-budget", "63", *PORT)
     assert value(arguments, "--served-model-name") == "smollm2"
     assert value(arguments, "--speculative-ddtree-budget") == "63"
+    assert "--no-speculative-ddtree-spine" not in arguments, "it belongs to the default budget"
 
 
 @pytest.mark.parametrize("model", [["--model-path", "m"], ["--model-path=m"], ["--config", "c"]])
