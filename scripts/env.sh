@@ -77,7 +77,8 @@ is_built() { [[ -e $env/complete && -x $env/bin/python ]]; }
 build_metadata() { (cd "$repo" && "$env/bin/python" setup.py --quiet egg_info); }
 metadata_is_current() {
     local sources=$repo/python/sglang_ddtree.egg-info/SOURCES.txt
-    [[ $sources -nt $repo/setup.py && $sources -nt $repo/python/sglang_ddtree/__init__.py ]]
+    [[ $sources -nt $repo/setup.py && $sources -nt $repo/pyproject.toml &&
+        $sources -nt $repo/python/sglang_ddtree/__init__.py ]]
 }
 
 kind=${SGLANG_DDTREE_KIND:-$(has_gpu && echo gpu || echo cpu)}

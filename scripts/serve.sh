@@ -23,7 +23,7 @@ HELP
 set -euo pipefail
 
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-assets=$repo/python/sglang_ddtree/assets
+pairs=$repo/pairs
 host=127.0.0.1 port=30000 pair="" model="" drafter="" algorithm="" budget=""
 
 fail() {
@@ -55,8 +55,9 @@ while (($# > 0)); do
 done
 if [[ -z $model ]]; then
     pair=${pair:-smollm2}
-    [[ -d $assets/$pair/drafter ]] || fail "no pair '$pair'; there are" \
-        "$(cd "$assets" && echo *)"
+    names=("$pairs"/*/drafter)
+    names=("${names[@]%/drafter}")
+    [[ -d $pairs/$pair/drafter ]] || fail "no pair '$pair'; there are ${names[*]##*/}"
 elif [[ -n $pair ]]; then
     fail "--pair and --model-path are two targets: give one of them"
 fi
@@ -75,7 +76,7 @@ defaults=()
 question="Write a record class for a book with title, author and year."
 if [[ -n $pair ]]; then
     kind=$(<"$env/complete")
-    model=$pair target=$assets/$pair/target tree=(--speculative-ddtree-budget 31)
+    model=$pair target=$pairs/$pair/target tree=(--speculative-ddtree-budget 31)
     if [[ $pair == smollm2 ]]; then
         target=$("$repo/scripts/run.sh" python -m sglang_ddtree.drafter.smollm2)
         tree=(--speculative-ddtree-budget 15)
@@ -89,7 +90,7 @@ if [[ -n $pair ]]; then
     if [[ -n $budget ]]; then tree=(); fi
     defaults=(
         --model-path "$target" --served-model-name "$pair"
-        --speculative-draft-model-path "$assets/$pair/drafter"
+        --speculative-draft-model-path "$pairs/$pair/drafter"
         --speculative-algorithm DDTREE "${tree[@]}"
         --max-total-tokens 32768 --max-running-requests 16
     )

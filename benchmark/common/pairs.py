@@ -1,4 +1,4 @@
-"""The model pairs that ship with the package."""
+"""The demo pairs of this checkout."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import sglang_ddtree
+from sglang_ddtree import pairs
 from sglang_ddtree.drafter import smollm2
-
-ASSETS = Path(sglang_ddtree.__file__).parent / "assets"
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A target, its drafter and held-out prompts, in ``assets/<name>/``.
+    """A target, its drafter and held-out prompts, in ``pairs/<name>/``.
 
     Of ``smollm2`` the target is not shipped: it is fetched on first use.
     """
@@ -26,11 +24,11 @@ class Pair:
     def target(self) -> Path:
         if self.name == "smollm2":
             return smollm2.ensure(smollm2.default_folder())
-        return ASSETS / self.name / "target"
+        return pairs.folder_of(self.name) / "target"
 
     @property
     def drafter(self) -> Path:
-        return ASSETS / self.name / "drafter"
+        return pairs.folder_of(self.name) / "drafter"
 
     @property
     def flags(self) -> list[str]:
@@ -53,11 +51,11 @@ class Pair:
         Args:
             count: take this many, spread evenly so that every kind is among them; default all.
         """
-        lines = (ASSETS / self.name / "prompts.jsonl").read_text().splitlines()
+        lines = (pairs.folder_of(self.name) / "prompts.jsonl").read_text().splitlines()
         count = len(lines) if count is None else min(count, len(lines))
         return [json.loads(lines[i * len(lines) // count]) for i in range(count)]
 
 
 def names() -> list[str]:
     """Every pair that ships."""
-    return sorted(folder.name for folder in ASSETS.iterdir() if (folder / "drafter").is_dir())
+    return list(pairs.NAMES)

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 
 from make_pair import drafting, evaluate, export, generation, prompts, stages, tokens
-from make_pair.hub import ASSETS
+from make_pair.hub import PAIRS
 from make_pair.recipe import RECIPES, Recipe
 
 
@@ -74,7 +74,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make_pair", description=__doc__)
     parser.add_argument("name", choices=sorted(RECIPES))
     parser.add_argument("--work", type=Path, required=True, help="checkpoints and logs go here")
-    parser.add_argument("--assets", type=Path, help="folder of the pair (default: the package's)")
+    parser.add_argument("--assets", type=Path, help="folder of the pair (default: in pairs/)")
     parser.add_argument("--stage", choices=("all", *_STAGES), default="all")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--every", type=int, default=1, help="evaluate on each so many-th prompt")
@@ -82,7 +82,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     recipe = RECIPES[args.name]
-    args.assets = args.assets or ASSETS / recipe.name
+    args.assets = args.assets or PAIRS / recipe.name
     args.work.mkdir(parents=True, exist_ok=True)
     for name, stage in _STAGES.items():
         if args.stage in ("all", name):

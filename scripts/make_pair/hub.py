@@ -19,7 +19,7 @@ from .model import Target
 from .recipe import Recipe
 
 ARCHITECTURES: dict[str, Any] = {"hybrid": hybrid, "mla": mla, "swa": swa}
-ASSETS = Path(__file__).resolve().parents[2] / "python" / "sglang_ddtree" / "assets"
+PAIRS = Path(__file__).resolve().parents[2] / "pairs"
 
 
 class HubTarget(nn.Module):
@@ -69,7 +69,7 @@ class HubTarget(nn.Module):
 
 def shipped_weights(pair: str, part: str) -> dict[str, Tensor]:
     """Weights of a bundled pair's ``target`` or ``drafter``, in float32."""
-    weights = load_file(ASSETS / pair / part / "model.safetensors")
+    weights = load_file(PAIRS / pair / part / "model.safetensors")
     return {name: weight.float() for name, weight in weights.items()}
 
 

@@ -17,7 +17,7 @@ from transformers import AutoTokenizer
 
 from sglang_ddtree.drafter.run_folder import RunFolder
 
-ASSETS = Path(__file__).resolve().parents[2] / "python" / "sglang_ddtree" / "assets" / "smollm2"
+PAIR = Path(__file__).resolve().parents[2] / "pairs" / "smollm2"
 WEIGHT_LIMIT = 24 * 10**6
 
 
@@ -43,11 +43,11 @@ def main(work: Path) -> None:
     weights = run.exported / "model.safetensors"
     if weights.stat().st_size > WEIGHT_LIMIT:
         raise SystemExit(f"{weights} is larger than {WEIGHT_LIMIT} bytes")
-    shutil.copytree(run.exported, ASSETS / "drafter", dirs_exist_ok=True)
+    shutil.copytree(run.exported, PAIR / "drafter", dirs_exist_ok=True)
     records = held_out(work / "prompts" / "held-out.jsonl", work / "target")
-    (ASSETS / "prompts.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
-    shutil.copy(run.training / "drafter.jsonl", ASSETS / "training.jsonl")
-    shutil.copy(run.path / "eval" / "results.json", ASSETS / "evaluation.json")
+    (PAIR / "prompts.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    shutil.copy(run.training / "drafter.jsonl", PAIR / "training.jsonl")
+    shutil.copy(run.path / "eval" / "results.json", PAIR / "evaluation.json")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from . import documents
-from .hub import ASSETS
+from .hub import PAIRS
 from .recipe import Recipe
 
 SPECIAL_TOKENS = (
@@ -73,7 +73,7 @@ def build_streams(recipe: Recipe, folder: Path) -> None:
     ]
     library = [t + documents.END_OF_TEXT for t in documents.stdlib_documents(held_out=False)]
     if recipe.teacher:
-        tokenizer = Tokenizer.from_file(str(ASSETS / recipe.teacher / "target" / "tokenizer.json"))
+        tokenizer = Tokenizer.from_file(str(PAIRS / recipe.teacher / "target" / "tokenizer.json"))
     else:
         share = max(1, len(generated) // 6)
         sample = [t.replace(documents.END_OF_TEXT, "") for t in generated[:share] + library[::2]]

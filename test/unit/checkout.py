@@ -101,7 +101,7 @@ class Checkout:
 
     def drafter(self, pair: str) -> str:
         """Where a bundled pair's drafter lies; the folder is empty."""
-        return f"{self.root}/python/sglang_ddtree/assets/{pair}/drafter"
+        return f"{self.root}/pairs/{pair}/drafter"
 
     def add_tool(self, name: str, text: str) -> None:
         (self.bin / name).write_text(text)

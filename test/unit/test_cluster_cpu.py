@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sglang_ddtree import pairs
 from sglang_ddtree.cluster.cpu_machine import node_of, spread_ranks, usable_nodes
 from sglang_ddtree.cluster.environment import Endpoints
 from sglang_ddtree.cluster.service import bundled_pair, cpu_service
@@ -92,3 +93,16 @@ def test_one_server_needs_no_router_and_plain_decoding_no_drafter() -> None:
     assert not [word for word in service.servers[0].command.argv if "speculative" in word]
     assert bundled_pair("") is None
     assert bundled_pair("no-such-pair") is None
+
+
+def test_a_pair_without_its_checkout_says_where_it_lies(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(pairs, "FOLDER", tmp_path / "no-checkout")
+    with pytest.raises(pairs.PairNotFoundError, match="run this from a checkout"):
+        bundled_pair("tiny-dense")
+
+
+def test_every_pair_of_the_checkout_is_known_by_name() -> None:
+    found = {folder.parent.name for folder in pairs.FOLDER.glob("*/drafter")}
+    assert found == set(pairs.NAMES)

@@ -16,7 +16,7 @@ from sglang_ddtree.cluster.models import KvLayers
 from sglang_ddtree.ops.gdn_tree import RecurrentShape, Stash
 from unit.topology_files import RTX_PRO_6000
 
-ASSETS = Path(__file__).resolve().parents[2] / "python" / "sglang_ddtree" / "assets"
+ASSETS = Path(__file__).resolve().parents[2] / "pairs"
 QWEN3_NEXT = MODELS["qwen3-next-80b-a3b"]
 KIMI = MODELS["kimi-k2.6"]
 

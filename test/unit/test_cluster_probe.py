@@ -22,7 +22,7 @@ from sglang_ddtree.cluster.probe_command import verify_rows
 from sglang_ddtree.cluster.served_probe import measure_steps
 from unit.topology_files import DIRECTORY
 
-TARGET = Path(__file__).resolve().parents[2] / "python/sglang_ddtree/assets/tiny-dense/target"
+TARGET = Path(__file__).resolve().parents[2] / "pairs/tiny-dense/target"
 STEP_S = 0.02
 
 

@@ -21,7 +21,7 @@ from sglang_ddtree.drafter.objective import Ends, block_inputs
 from sglang_ddtree.drafter.samples import Sample
 from unit.drafter_runs import FACTS, randomise
 
-PAIR = Path(__file__).resolve().parents[2] / "python" / "sglang_ddtree" / "assets" / "tiny-dense"
+PAIR = Path(__file__).resolve().parents[2] / "pairs" / "tiny-dense"
 VOCAB, HIDDEN, LAYERS = 60, 96, 5
 SHAPE = Shape(
     hidden=HIDDEN,

@@ -19,7 +19,7 @@ from tokenizers import Tokenizer
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
 from make_pair import documents, drafting, evaluate, export, generation, hybrid, stages, tokens
-from make_pair.hub import ASSETS, HubTarget
+from make_pair.hub import PAIRS, HubTarget
 from make_pair.model import KVCache, Target, rope_table
 from make_pair.prompts import held_out_prompts, trained_chats
 from make_pair.recipe import RECIPES, TINY_DENSE, ModelSize, Recipe, Schedule
@@ -231,7 +231,7 @@ def test_chats_of_training_are_known_up_to_each_answer() -> None:
 
 def test_shipped_prompts_are_those_of_the_recipe() -> None:
     """Chats and modules are; files of the library are those of the interpreter that made them."""
-    shipped = (ASSETS / "tiny-dense" / "prompts.jsonl").read_text().splitlines()
+    shipped = (PAIRS / "tiny-dense" / "prompts.jsonl").read_text().splitlines()
     made = held_out_prompts(TINY_DENSE)
     assert [json.loads(line) for line in shipped][:64] == made[:64]
 
@@ -254,7 +254,7 @@ def test_other_architectures_load_in_transformers(recipe: Recipe, tmp_path: Path
     from transformers import AutoModelForCausalLM
 
     model = shaken(recipe, 5)
-    tokenizer = ASSETS / "tiny-dense" / "target" / "tokenizer.json"
+    tokenizer = PAIRS / "tiny-dense" / "target" / "tokenizer.json"
     export.export_target(model, recipe, tokenizer, tmp_path)
     loaded, report = AutoModelForCausalLM.from_pretrained(
         tmp_path, dtype=torch.float32, output_loading_info=True
@@ -285,7 +285,7 @@ def test_other_architectures_decode_as_in_one_pass(recipe: Recipe) -> None:
 def test_imitation_starts_near_its_teacher_and_resumes(recipe: Recipe, tmp_path: Path) -> None:
     short = replace(recipe.target_run, steps=3, sequences=1, warmup=1, save_every=2)
     recipe = replace(recipe, target_run=short, sequence=48)
-    tokenizer = Tokenizer.from_file(str(ASSETS / "tiny-dense" / "target" / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(PAIRS / "tiny-dense" / "target" / "tokenizer.json"))
     texts = [text for _, text in documents.generated_documents(11, 10)]
     folders = tmp_path / "whole", tmp_path / "killed"
     for folder in folders:
@@ -314,7 +314,7 @@ def test_hybrid_attention_keeps_every_fourth_frequency() -> None:
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=lambda recipe: recipe.name)
 def test_shipped_pair_is_that_of_its_recipe(recipe: Recipe) -> None:
-    folder, dense = ASSETS / recipe.name, ASSETS / "tiny-dense"
+    folder, dense = PAIRS / recipe.name, PAIRS / "tiny-dense"
     for part, config in (
         ("target", export.target_config(recipe)),
         ("drafter", export.drafter_config(recipe)),
@@ -331,7 +331,7 @@ def test_shipped_target_knows_unseen_text(recipe: Recipe) -> None:
     """The teacher's loss on such text is 0.30 a token; that of a model that loops is above 3."""
     from transformers import AutoModelForCausalLM
 
-    folder = ASSETS / recipe.name / "target"
+    folder = PAIRS / recipe.name / "target"
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     losses = []

@@ -129,7 +129,7 @@ def test_sglang_extra_is_the_locked_version() -> None:
 def test_core_install_does_not_pull_sglang() -> None:
     requirements = [Requirement(line) for line in metadata.requires("sglang-ddtree") or ()]
     core = [r.name for r in requirements if not r.marker or r.marker.evaluate({"extra": ""})]
-    assert core == ["torch"]
+    assert core == ["numpy", "safetensors", "torch"]
 
 
 def test_version_is_the_packages_own() -> None:
@@ -174,7 +174,7 @@ def test_entry_points_use_sglangs_group_names() -> None:
     assert set(re.findall(r'^\w+_PLUGINS_GROUP = "(.+)"$', source, re.M)) == set(GROUPS)
 
 
-def test_wheel_holds_every_module_and_asset(tmp_path: Path) -> None:
+def test_wheel_holds_every_module_and_no_weights(tmp_path: Path) -> None:
     source = tmp_path / "source"
     for folder in ("python", "csrc"):
         shutil.copytree(
@@ -182,7 +182,7 @@ def test_wheel_holds_every_module_and_asset(tmp_path: Path) -> None:
             source / folder,
             ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"),
         )
-    for name in ("setup.py", "pyproject.toml", "README.md"):
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE", "NOTICE"):
         shutil.copy(ROOT / name, source)
     pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index"]
     subprocess.run(
@@ -192,7 +192,9 @@ def test_wheel_holds_every_module_and_asset(tmp_path: Path) -> None:
         env=os.environ | {"PIP_DISABLE_PIP_VERSION_CHECK": "1"},
     )
     (wheel,) = tmp_path.glob("sglang_ddtree-*.whl")
+    assert wheel.stat().st_size < 2_000_000
     with zipfile.ZipFile(wheel) as archive:
+        licences = {name for name in archive.namelist() if ".dist-info/licenses/" in name}
         packed = {name for name in archive.namelist() if ".dist-info/" not in name}
     expected = {
         path.relative_to(source / "python").as_posix()
@@ -203,3 +205,4 @@ def test_wheel_holds_every_module_and_asset(tmp_path: Path) -> None:
     kernels += source.glob("csrc/include/ddtree/*.cuh")
     expected |= {f"sglang_ddtree/_kernels/{path.relative_to(source)}" for path in kernels}
     assert packed == expected
+    assert {Path(name).name for name in licences} == {"LICENSE", "NOTICE"}

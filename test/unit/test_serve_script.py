@@ -57,7 +57,7 @@ def test_serve_takes_a_larger_tree_on_a_gpu(checkout: Checkout) -> None:
 @pytest.mark.parametrize("flags", [["--pair", "tiny-mla"], ["--pair=tiny-mla"]])
 def test_serve_takes_another_bundled_pair(checkout: Checkout, flags: list[str]) -> None:
     arguments = served(checkout, *flags, *PORT)
-    assert value(arguments, "--model-path").endswith("/assets/tiny-mla/target")
+    assert value(arguments, "--model-path").endswith("/pairs/tiny-mla/target")
     assert value(arguments, "--speculative-draft-model-path") == checkout.drafter("tiny-mla")
     assert not [argument for argument in arguments if argument.startswith("--pair")]
     assert not checkout.calls("-m sglang_ddtree.drafter.smollm2"), "nothing is fetched for it"

@@ -78,10 +78,14 @@ def _cpu_service(args: argparse.Namespace) -> Service:
     from sglang_ddtree.cluster.arguments import UsageError
     from sglang_ddtree.cluster.environment import Endpoints
     from sglang_ddtree.cluster.service import bundled_pair, cpu_service
+    from sglang_ddtree.pairs import PairNotFoundError
 
     if args.topology or args.nodes > 1:
         raise UsageError("--device cpu serves on this machine: leave out --topology and --nodes")
-    pair = bundled_pair(args.model)
+    try:
+        pair = bundled_pair(args.model)
+    except PairNotFoundError as error:
+        raise UsageError(str(error)) from error
     target, drafter = pair if pair else (args.model_path or args.model, None)
     endpoints = Endpoints(
         args.host, args.port, model_path=target, draft_path=args.draft_model_path or drafter

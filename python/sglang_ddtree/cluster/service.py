@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-import sglang_ddtree
+from sglang_ddtree import pairs
 from sglang_ddtree.cluster.cores import format_cores
 from sglang_ddtree.cluster.cpu_machine import spread_ranks, usable_nodes
 from sglang_ddtree.cluster.environment import (
@@ -20,8 +19,6 @@ from sglang_ddtree.cluster.environment import (
     url_of,
 )
 from sglang_ddtree.cluster.plan import Plan
-
-ASSETS = Path(sglang_ddtree.__file__).parent / "assets"
 
 
 @dataclass(frozen=True)
@@ -117,8 +114,14 @@ def cpu_service(
 
 
 def bundled_pair(name: str) -> tuple[str, str] | None:
-    """Target and drafter folder of a pair that ships with the package; None for another name."""
-    folder = ASSETS / name
-    if not name or not (folder / "target").is_dir():
+    """Target and drafter folder of a demo pair; None for another name, and for one whose target
+    is fetched.
+
+    Raises PairNotFoundError where the pair is known but this is no checkout.
+    """
+    if name not in pairs.NAMES:
+        return None
+    folder = pairs.folder_of(name)
+    if not (folder / "target").is_dir():
         return None
     return str(folder / "target"), str(folder / "drafter")
