@@ -29,7 +29,7 @@ from common.equality import accept_length
 from common.plot import plot
 from common.server import Server, tree_flags
 
-from sglang_ddtree.drafter.ngrams import PromptLookup, repeated_share
+from sglang_ddtree.drafter.evaluation.ngrams import PromptLookup, repeated_share
 from sglang_ddtree.drafter.table import table
 
 MAX_REPEATED_SHARE = 0.3

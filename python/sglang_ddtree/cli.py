@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from sglang_ddtree.cluster import launch_command, plan_command, probe_command
+from sglang_ddtree.cluster.commands import launch as launch_command
+from sglang_ddtree.cluster.commands import plan as plan_command
+from sglang_ddtree.cluster.commands import probe as probe_command
 from sglang_ddtree.drafter import commands as drafter_commands
 
 

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sglang_ddtree.drafter import config as drafter_config
-from sglang_ddtree.drafter.batches import Batch
-from sglang_ddtree.drafter.checkpoints import Checkpoints
-from sglang_ddtree.drafter.loop import StepLoss, train
-from sglang_ddtree.drafter.losses import Weighting
-from sglang_ddtree.drafter.model import Drafter
-from sglang_ddtree.drafter.train import step_loss
+from sglang_ddtree.drafter.model import config as drafter_config
+from sglang_ddtree.drafter.model.model import Drafter
+from sglang_ddtree.drafter.objective.batches import Batch
+from sglang_ddtree.drafter.objective.losses import Weighting
+from sglang_ddtree.drafter.training.loop import StepLoss, train
+from sglang_ddtree.drafter.training.state import Checkpoints
+from sglang_ddtree.drafter.training.train import step_loss
 
 from . import export
 from .hub import warm_drafter

@@ -19,8 +19,8 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from sglang_ddtree.drafter.model import Drafter
-from sglang_ddtree.drafter.objective import block_inputs
+from sglang_ddtree.drafter.model.model import Drafter
+from sglang_ddtree.drafter.objective.objective import block_inputs
 
 from .drafting import features
 from .recipe import Recipe

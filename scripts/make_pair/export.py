@@ -7,10 +7,10 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from sglang_ddtree.drafter import config
-from sglang_ddtree.drafter.export import write_drafter
 from sglang_ddtree.drafter.files import write_json, write_tensors
-from sglang_ddtree.drafter.model import Drafter
+from sglang_ddtree.drafter.model import config
+from sglang_ddtree.drafter.model.model import Drafter
+from sglang_ddtree.drafter.weights.export import write_drafter
 
 from . import documents
 from .hub import ARCHITECTURES, HubTarget

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sglang_ddtree.drafter.layers import MLP
+from sglang_ddtree.drafter.model.layers import MLP
 
 from .model import Target
 from .recipe import ModelSize

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sglang_ddtree.drafter.layers import LayerList, RMSNorm, initialise, rope_table
+from sglang_ddtree.drafter.model.layers import LayerList, RMSNorm, initialise, rope_table
 
 from .recipe import ModelSize
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from sglang_ddtree.drafter import optimizers
-from sglang_ddtree.drafter.layers import Shape
+from sglang_ddtree.drafter.model.layers import Shape
+from sglang_ddtree.drafter.training import optimizers
 
 
 @dataclass(frozen=True)

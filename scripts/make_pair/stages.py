@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sglang_ddtree.drafter.checkpoints import Checkpoints
-from sglang_ddtree.drafter.loop import StepLoss, train
-from sglang_ddtree.drafter.objective import Ends
+from sglang_ddtree.drafter.objective.objective import Ends
+from sglang_ddtree.drafter.training.loop import StepLoss, train
+from sglang_ddtree.drafter.training.state import Checkpoints
 
 from . import tokens
 from .hub import HubTarget, load_teacher, warm_start

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sglang_ddtree.drafter.loop import StepLoss
+from sglang_ddtree.drafter.training.loop import StepLoss
 
 
 def mixed_precision(*, enabled: bool = True) -> torch.autocast:

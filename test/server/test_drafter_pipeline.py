@@ -20,9 +20,9 @@ from server.configurations import COMMON, PAIR, Servers
 from server.drafter_steps import SERVER_FLAGS, kill_once, run, start
 from server.oracle import Oracle
 from sglang_ddtree import cli
-from sglang_ddtree.drafter.generate import read_answers
+from sglang_ddtree.drafter.data.generate import read_answers
+from sglang_ddtree.drafter.data.samples import Sample, read_sample, sample_files
 from sglang_ddtree.drafter.run_folder import RunFolder
-from sglang_ddtree.drafter.samples import Sample, read_sample, sample_files
 
 LAYERS = (0, 1, 2)
 TRAINED_ON, HELD_OUT = 24, 6

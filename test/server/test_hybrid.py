@@ -24,7 +24,7 @@ from server.pair_server import (
     plain_oracle,
     server_of,
 )
-from sglang_ddtree.cluster.config_facts import read_folder
+from sglang_ddtree.cluster.facts.config_facts import read_folder
 
 PAIR = Pair("tiny-hybrid")
 pytestmark = pytest.mark.skipif(not is_complete(PAIR), reason=f"no pair {PAIR.name}")

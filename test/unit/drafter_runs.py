@@ -11,13 +11,13 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from sglang_ddtree.drafter.config import from_json
-from sglang_ddtree.drafter.export import write_drafter
+from sglang_ddtree.drafter.data.samples import Sample, file_of, mask_of, write_sample
 from sglang_ddtree.drafter.files import append_line
-from sglang_ddtree.drafter.initialise import Wishes, build_config, first_weights
+from sglang_ddtree.drafter.model.config import from_json
+from sglang_ddtree.drafter.model.target import TargetFacts
 from sglang_ddtree.drafter.run_folder import RunFolder
-from sglang_ddtree.drafter.samples import Sample, file_of, mask_of, write_sample
-from sglang_ddtree.drafter.target import TargetFacts
+from sglang_ddtree.drafter.weights.export import write_drafter
+from sglang_ddtree.drafter.weights.initialise import Wishes, build_config, first_weights
 
 VOCAB, HIDDEN, PROMPT = 40, 16, 6
 FACTS = TargetFacts(

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from sglang_ddtree.cluster.agreement import RanksDisagree, require_agreement
+from sglang_ddtree.engine.agreement import RanksDisagree, require_agreement
 
 
 def compare(rank: int, store: str, cases: list[list[torch.Tensor]], answers: Any) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sglang_ddtree.cli import main
-from sglang_ddtree.cluster import discover
-from sglang_ddtree.cluster.discover import NvmlUnavailable
+from sglang_ddtree.cluster.machine import discover
+from sglang_ddtree.cluster.machine.discover import NvmlUnavailable
 from unit.topology_files import DIRECTORY
 
 BOX = ("--topology", str(DIRECTORY / "two_sockets_switches_ansi.txt"))

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sglang_ddtree.cluster.acceptance import CHAT, HYBRID_CODE, MATH, AcceptanceCurve
-from sglang_ddtree.cluster.allreduce import (
+from sglang_ddtree.cluster.facts.acceptance import CHAT, HYBRID_CODE, MATH, AcceptanceCurve
+from sglang_ddtree.cluster.facts.allreduce import (
     NCCL,
     NCCL_TUNED,
     ONE_SHOT,
@@ -20,9 +20,22 @@ from sglang_ddtree.cluster.allreduce import (
     Latency,
     read_tables,
 )
-from sglang_ddtree.cluster.cost import Constants, Figures, Placement, StepTime, step_time, verify_ms
-from sglang_ddtree.cluster.memory import Load, memory_bill
-from sglang_ddtree.cluster.model_facts import KIMI_K2, MODELS, QWEN3_8B, QWEN36_27B, model_facts
+from sglang_ddtree.cluster.facts.model_facts import (
+    KIMI_K2,
+    MODELS,
+    QWEN3_8B,
+    QWEN36_27B,
+    model_facts,
+)
+from sglang_ddtree.cluster.planning.cost import (
+    Constants,
+    Figures,
+    Placement,
+    StepTime,
+    step_time,
+    verify_ms,
+)
+from sglang_ddtree.cluster.planning.memory import Load, memory_bill
 
 KIB = 1024
 ONE_SOCKET_TP4 = Placement(4, crosses=False, transport=NCCL)

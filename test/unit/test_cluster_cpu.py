@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sglang_ddtree import pairs
-from sglang_ddtree.cluster.cpu_machine import node_of, spread_ranks, usable_nodes
-from sglang_ddtree.cluster.environment import Endpoints
-from sglang_ddtree.cluster.service import bundled_pair, cpu_service
+from sglang_ddtree.cluster.launch.environment import Endpoints
+from sglang_ddtree.cluster.launch.service import bundled_pair, cpu_service
+from sglang_ddtree.cluster.machine.cpu_machine import node_of, spread_ranks, usable_nodes
 
 TWO_NODES = {0: (0, 1, 2, 3), 1: (4, 5, 6, 7)}
 
@@ -66,7 +66,7 @@ def test_every_rank_is_on_one_node_and_shares_only_when_it_must(
 
 
 def test_two_replicas_of_the_bundled_pair(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sglang_ddtree.cluster.service.usable_nodes", lambda: TWO_NODES)
+    monkeypatch.setattr("sglang_ddtree.cluster.launch.service.usable_nodes", lambda: TWO_NODES)
     pair = bundled_pair("tiny-dense")
     assert pair is not None
     endpoints = Endpoints(port=5000, model_path=pair[0], draft_path=pair[1])

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sglang_ddtree.cluster.groups import DeviceGroup, form_groups, peer_level
-from sglang_ddtree.cluster.topology import LinkKind, Topology
+from sglang_ddtree.cluster.machine.topology import LinkKind, Topology
+from sglang_ddtree.cluster.planning.groups import DeviceGroup, form_groups, peer_level
 from unit.topology_files import machine, machines, read
 
 # Text: (tp, replicas) to groups in rank order.

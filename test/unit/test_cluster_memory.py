@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from sglang_ddtree.cluster.config_facts import ConfigError, read_folder
-from sglang_ddtree.cluster.memory import Load, memory_bill
-from sglang_ddtree.cluster.memory_table import memory_rows, memory_table
-from sglang_ddtree.cluster.model_facts import MODELS, QWEN36_27B, model_facts
-from sglang_ddtree.cluster.models import KvLayers
+from sglang_ddtree.cluster.commands.memory_table import memory_rows, memory_table
+from sglang_ddtree.cluster.facts.config_facts import ConfigError, read_folder
+from sglang_ddtree.cluster.facts.model_facts import MODELS, QWEN36_27B, model_facts
+from sglang_ddtree.cluster.facts.models import KvLayers
+from sglang_ddtree.cluster.planning.memory import Load, memory_bill
 from sglang_ddtree.ops.gdn_tree import RecurrentShape, Stash
 from unit.topology_files import RTX_PRO_6000
 

@@ -24,8 +24,9 @@ from sglang_ddtree.cluster import (
     plan_report,
     to_json,
 )
-from sglang_ddtree.cluster.allreduce import NCCL, NCCL_TUNED, PCIE_IPC
-from sglang_ddtree.cluster.environment import (
+from sglang_ddtree.cluster.facts.allreduce import NCCL, NCCL_TUNED, PCIE_IPC
+from sglang_ddtree.cluster.facts.model_facts import KIMI_K2, MODELS, QWEN3_8B, QWEN36_27B
+from sglang_ddtree.cluster.launch.environment import (
     DRAFTER_PATH,
     Command,
     hints,
@@ -33,11 +34,10 @@ from sglang_ddtree.cluster.environment import (
     router_command,
     server_commands,
 )
-from sglang_ddtree.cluster.memory import WORKSPACE_BYTES, Load, memory_bill
-from sglang_ddtree.cluster.model_facts import KIMI_K2, MODELS, QWEN3_8B, QWEN36_27B
-from sglang_ddtree.cluster.plan import TIE, largest_batch
-from sglang_ddtree.cluster.reasons import reasons
-from sglang_ddtree.cluster.topology import Topology
+from sglang_ddtree.cluster.machine.topology import Topology
+from sglang_ddtree.cluster.planning.memory import WORKSPACE_BYTES, Load, memory_bill
+from sglang_ddtree.cluster.planning.plan import TIE, largest_batch
+from sglang_ddtree.cluster.planning.reasons import reasons
 from unit.topology_files import NAMES, RTX_PRO_6000, machines, read
 
 TWO_SOCKETS = read("two_sockets_switches_ansi").with_memory(RTX_PRO_6000)

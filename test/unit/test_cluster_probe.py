@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from sglang_ddtree.cli import main
-from sglang_ddtree.cluster import allreduce_probe
-from sglang_ddtree.cluster.allreduce_probe import Candidate, ProbeFailed, measure
-from sglang_ddtree.cluster.cost import Figures, MeasuredStep, Placement, step_time
-from sglang_ddtree.cluster.memory import Load
-from sglang_ddtree.cluster.model_facts import QWEN3_8B
-from sglang_ddtree.cluster.probe_command import verify_rows
-from sglang_ddtree.cluster.served_probe import measure_steps
+from sglang_ddtree.cluster.commands.probe import verify_rows
+from sglang_ddtree.cluster.facts.model_facts import QWEN3_8B
+from sglang_ddtree.cluster.planning.cost import Figures, MeasuredStep, Placement, step_time
+from sglang_ddtree.cluster.planning.memory import Load
+from sglang_ddtree.cluster.probe import allreduce_probe
+from sglang_ddtree.cluster.probe.allreduce_probe import Candidate, ProbeFailed, measure
+from sglang_ddtree.cluster.probe.served_probe import measure_steps
 from unit.topology_files import DIRECTORY
 
 TARGET = Path(__file__).resolve().parents[2] / "pairs/tiny-dense/target"

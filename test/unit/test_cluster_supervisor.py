@@ -21,9 +21,9 @@ import pytest
 HERE = Path(__file__).parent
 DRIVER = """
 import sys
-from sglang_ddtree.cluster.environment import Command
-from sglang_ddtree.cluster.service import ServerSpec, Service
-from sglang_ddtree.cluster.supervisor import Supervisor
+from sglang_ddtree.cluster.launch.environment import Command
+from sglang_ddtree.cluster.launch.service import ServerSpec, Service
+from sglang_ddtree.cluster.launch.supervisor import Supervisor
 
 script, timeout, *servers = sys.argv[1:]
 specs, router = [], None

@@ -11,10 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sglang_ddtree.cluster.cores import format_cores, parse_cores
-from sglang_ddtree.cluster.discover import NvmlGpu, NvmlUnavailable, read_machine, sysfs_address
-from sglang_ddtree.cluster.topology import Link, LinkKind, Topology
-from sglang_ddtree.cluster.topology_text import TopologyTextError, parse_topology
+from sglang_ddtree.cluster.machine.cores import format_cores, parse_cores
+from sglang_ddtree.cluster.machine.discover import (
+    NvmlGpu,
+    NvmlUnavailable,
+    read_machine,
+    sysfs_address,
+)
+from sglang_ddtree.cluster.machine.topology import Link, LinkKind, Topology
+from sglang_ddtree.cluster.machine.topology_text import TopologyTextError, parse_topology
 from unit.topology_files import NAMES, machines, read
 
 HALVES = ((0, 1, 2, 3), (4, 5, 6, 7))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sglang_ddtree.drafter.analysis import (
+from sglang_ddtree.drafter.data.samples import Sample, mask_of
+from sglang_ddtree.drafter.evaluation.analysis import (
     LOOKUP,
     Drafted,
     Tally,
@@ -13,12 +14,11 @@ from sglang_ddtree.drafter.analysis import (
     count_steps,
     draft_everywhere,
 )
-from sglang_ddtree.drafter.config import DrafterConfig
-from sglang_ddtree.drafter.evaluate import report
-from sglang_ddtree.drafter.layers import Shape
-from sglang_ddtree.drafter.model import Drafter
-from sglang_ddtree.drafter.objective import Ends
-from sglang_ddtree.drafter.samples import Sample, mask_of
+from sglang_ddtree.drafter.evaluation.evaluate import report
+from sglang_ddtree.drafter.model.config import DrafterConfig
+from sglang_ddtree.drafter.model.layers import Shape
+from sglang_ddtree.drafter.model.model import Drafter
+from sglang_ddtree.drafter.objective.objective import Ends
 from sglang_ddtree.tree.candidates import Candidates
 from sglang_ddtree.tree.oracle import grow_oracle
 

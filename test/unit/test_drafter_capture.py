@@ -11,10 +11,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from sglang_ddtree.drafter.capture import capture, check_room, size_bytes, usable
-from sglang_ddtree.drafter.capture_hook import NAME, Spool
+from sglang_ddtree.drafter.data.capture import capture, check_room, size_bytes, usable
+from sglang_ddtree.drafter.data.capture_hook import NAME, Spool
+from sglang_ddtree.drafter.data.samples import Likeliest, file_of, read_sample, sample_files
 from sglang_ddtree.drafter.errors import DrafterError
-from sglang_ddtree.drafter.samples import Likeliest, file_of, read_sample, sample_files
 
 
 def request(rid: str) -> Any:

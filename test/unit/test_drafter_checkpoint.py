@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from sglang_ddtree.drafter.checkpoint import (
+from sglang_ddtree.dflash.checkpoint import (
     DRAFT_VOCABULARY,
     coverage_problems,
     vocabulary_problems,

@@ -13,20 +13,20 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from sglang_ddtree.drafter import config as drafter_config
-from sglang_ddtree.drafter.checkpoint import coverage_problems, expected_tensors
-from sglang_ddtree.drafter.convert import from_speculators
+from sglang_ddtree.dflash.checkpoint import coverage_problems, expected_tensors
 from sglang_ddtree.drafter.errors import DrafterError, explain_os_error
-from sglang_ddtree.drafter.export import write_drafter
 from sglang_ddtree.drafter.files import append_line, whole_lines, write_tensors
-from sglang_ddtree.drafter.initialise import (
+from sglang_ddtree.drafter.model import config as drafter_config
+from sglang_ddtree.drafter.model.target import read_ends
+from sglang_ddtree.drafter.weights.convert import from_speculators
+from sglang_ddtree.drafter.weights.export import write_drafter
+from sglang_ddtree.drafter.weights.initialise import (
     Wishes,
     build_config,
     copy_target_layers,
     first_weights,
 )
-from sglang_ddtree.drafter.mask_token import choose_mask_token
-from sglang_ddtree.drafter.target import read_ends
+from sglang_ddtree.drafter.weights.mask_token import choose_mask_token
 from unit.drafter_runs import FACTS
 
 TARGET = replace(FACTS, hidden=32, intermediate=48, vocab=100, max_positions=256, rope_bases=(5e5,))

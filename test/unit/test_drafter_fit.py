@@ -12,13 +12,13 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from sglang_ddtree.drafter.config import DrafterConfig
+from sglang_ddtree.drafter.data.samples import Sample
 from sglang_ddtree.drafter.errors import DrafterError
-from sglang_ddtree.drafter.fit import Moments, fit, reduced_rank, tail_of
-from sglang_ddtree.drafter.layers import Layer, LayerList, RMSNorm, Shape, rope_table
-from sglang_ddtree.drafter.model import Drafter
-from sglang_ddtree.drafter.objective import Ends, block_inputs
-from sglang_ddtree.drafter.samples import Sample
+from sglang_ddtree.drafter.model.config import DrafterConfig
+from sglang_ddtree.drafter.model.layers import Layer, LayerList, RMSNorm, Shape, rope_table
+from sglang_ddtree.drafter.model.model import Drafter
+from sglang_ddtree.drafter.objective.objective import Ends, block_inputs
+from sglang_ddtree.drafter.training.fit import Moments, fit, reduced_rank, tail_of
 from unit.drafter_runs import FACTS, randomise
 
 PAIR = Path(__file__).resolve().parents[2] / "pairs" / "tiny-dense"

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from sglang_ddtree import cli
-from sglang_ddtree.drafter import openai_client
+from sglang_ddtree.drafter.data import openai_client
+from sglang_ddtree.drafter.data.generate import generate, orders_of, read_answers
+from sglang_ddtree.drafter.data.openai_client import Client
+from sglang_ddtree.drafter.data.prompts import read_prompts
 from sglang_ddtree.drafter.errors import DrafterError
-from sglang_ddtree.drafter.generate import generate, orders_of, read_answers
-from sglang_ddtree.drafter.openai_client import Client
-from sglang_ddtree.drafter.prompts import read_prompts
 
 
 class FakeTarget:

@@ -10,21 +10,27 @@ import pytest
 import torch
 from torch import Tensor
 
-from sglang_ddtree.drafter.batches import Batch, Source, collate, draw_anchors, used_tokens
-from sglang_ddtree.drafter.config import DrafterConfig
+from sglang_ddtree.drafter.data.samples import Likeliest, Sample, mask_of
 from sglang_ddtree.drafter.errors import DrafterError
-from sglang_ddtree.drafter.layers import Shape, rope_table
-from sglang_ddtree.drafter.losses import Teacher, Weighting, block_loss, position_weights
-from sglang_ddtree.drafter.model import Drafter
-from sglang_ddtree.drafter.muon import Muon32
-from sglang_ddtree.drafter.objective import (
+from sglang_ddtree.drafter.model.config import DrafterConfig
+from sglang_ddtree.drafter.model.layers import Shape, rope_table
+from sglang_ddtree.drafter.model.model import Drafter
+from sglang_ddtree.drafter.objective.batches import (
+    Batch,
+    Source,
+    collate,
+    draw_anchors,
+    used_tokens,
+)
+from sglang_ddtree.drafter.objective.losses import Teacher, Weighting, block_loss, position_weights
+from sglang_ddtree.drafter.objective.objective import (
     Ends,
     block_inputs,
     block_labels,
     draft_loss,
     slot_teacher,
 )
-from sglang_ddtree.drafter.samples import Likeliest, Sample, mask_of
+from sglang_ddtree.drafter.training.muon import Muon32
 from unit.drafter_runs import randomise
 
 SIZE = Shape(
@@ -216,7 +222,7 @@ def test_loss_in_pieces_is_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     batch = text_batch(list(range(10, 30)), [True] * 20, [1, 4, 9, 12, 15])
     gradients = []
     for limit in (2**28, 2 * SIZE.vocab * (BLOCK - 1)):
-        monkeypatch.setattr("sglang_ddtree.drafter.objective._LOGITS", limit)
+        monkeypatch.setattr("sglang_ddtree.drafter.objective.objective._LOGITS", limit)
         model.zero_grad()
         loss = draft_loss(model, Ends(table, table), batch, model.config, W)
         (loss.total / loss.weight).backward()

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sglang_ddtree import cli
-from sglang_ddtree.cluster.model_facts import KIMI_K2
-from sglang_ddtree.drafter.arithmetic import Job, calculate
+from sglang_ddtree.cluster.facts.model_facts import KIMI_K2
+from sglang_ddtree.drafter.evaluation.arithmetic import Job, calculate
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 

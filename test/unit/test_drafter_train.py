@@ -14,10 +14,10 @@ import torch
 from safetensors.torch import load_file
 
 from sglang_ddtree import cli
-from sglang_ddtree.drafter.checkpoint import coverage_problems
-from sglang_ddtree.drafter.checkpoints import Checkpoints
+from sglang_ddtree.dflash.checkpoint import coverage_problems
 from sglang_ddtree.drafter.run_folder import RunFolder
-from sglang_ddtree.drafter.train import trained_weights
+from sglang_ddtree.drafter.training.state import Checkpoints
+from sglang_ddtree.drafter.training.train import trained_weights
 from unit.drafter_runs import VOCAB, difference, finish, make_run, start
 
 

@@ -24,7 +24,7 @@ from make_pair.model import KVCache, Target, rope_table
 from make_pair.prompts import held_out_prompts, trained_chats
 from make_pair.recipe import RECIPES, TINY_DENSE, ModelSize, Recipe, Schedule
 
-from sglang_ddtree.drafter.checkpoints import Checkpoints
+from sglang_ddtree.drafter.training.state import Checkpoints
 from unit.drafter_runs import randomise
 
 SIZE = ModelSize(hidden=32, intermediate=48, layers=4, heads=4, head_dim=16, vocab=300)

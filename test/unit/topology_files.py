@@ -6,8 +6,8 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from sglang_ddtree.cluster.topology import Gpu, Link, LinkKind, Topology
-from sglang_ddtree.cluster.topology_text import parse_topology
+from sglang_ddtree.cluster.machine.topology import Gpu, Link, LinkKind, Topology
+from sglang_ddtree.cluster.machine.topology_text import parse_topology
 
 DIRECTORY = Path(__file__).parent / "data" / "topology"
 NAMES = tuple(sorted(path.stem for path in DIRECTORY.glob("*.txt")))

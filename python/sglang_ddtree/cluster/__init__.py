@@ -8,14 +8,14 @@ nothing here needs torch, SGLang or a GPU.
 
 from __future__ import annotations
 
-from sglang_ddtree.cluster.cost import Figures
-from sglang_ddtree.cluster.environment import Endpoints
-from sglang_ddtree.cluster.model_facts import model_facts
-from sglang_ddtree.cluster.plan import Plan, PlanRefused, Request, make_plan
-from sglang_ddtree.cluster.plan_json import to_json
-from sglang_ddtree.cluster.report import plan_report
-from sglang_ddtree.cluster.topology import Topology
-from sglang_ddtree.cluster.topology_text import TopologyTextError, parse_topology
+from sglang_ddtree.cluster.commands.plan_json import to_json
+from sglang_ddtree.cluster.commands.report import plan_report
+from sglang_ddtree.cluster.facts.model_facts import model_facts
+from sglang_ddtree.cluster.launch.environment import Endpoints
+from sglang_ddtree.cluster.machine.topology import Topology
+from sglang_ddtree.cluster.machine.topology_text import TopologyTextError, parse_topology
+from sglang_ddtree.cluster.planning.cost import Figures
+from sglang_ddtree.cluster.planning.plan import Plan, PlanRefused, Request, make_plan
 
 __all__ = [
     "Endpoints",

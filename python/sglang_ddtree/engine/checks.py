@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sglang_ddtree.drafter.checkpoint import coverage_problems, vocabulary_problems
+from sglang_ddtree.dflash.checkpoint import coverage_problems, vocabulary_problems
 from sglang_ddtree.engine import mla
 from sglang_ddtree.engine.attention.selection import TREE_BACKENDS, is_wanted
 from sglang_ddtree.engine.options import DDTreeConfigError

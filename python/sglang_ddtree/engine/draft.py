@@ -17,7 +17,7 @@ from sglang.srt.runtime_context import get_parallel
 from sglang.srt.speculative.dflash_utils import is_dense_head_weight
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
-from sglang_ddtree.drafter.checkpoint import DRAFT_VOCABULARY
+from sglang_ddtree.dflash.checkpoint import DRAFT_VOCABULARY
 from sglang_ddtree.engine.options import DDTreeConfigError
 from sglang_ddtree.engine.step import Step
 

@@ -14,7 +14,7 @@ import os
 
 from sglang.srt.layers.dp_attention import get_dp_tp_group
 
-from sglang_ddtree.cluster.agreement import RanksDisagree, require_agreement
+from sglang_ddtree.engine.agreement import RanksDisagree, require_agreement
 from sglang_ddtree.engine.step import Step
 from sglang_ddtree.tree import Acceptance, DraftTree
 

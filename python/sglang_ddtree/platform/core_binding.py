@@ -14,8 +14,8 @@ import os
 import platform
 from typing import Any
 
-from sglang_ddtree.cluster.cores import format_cores, parse_cores
-from sglang_ddtree.cluster.cpu_machine import node_of, usable_nodes
+from sglang_ddtree.cluster.machine.cores import format_cores, parse_cores
+from sglang_ddtree.cluster.machine.cpu_machine import node_of, usable_nodes
 
 TARGET = "sglang.srt.utils.numa_utils.init_threads_binding"
 

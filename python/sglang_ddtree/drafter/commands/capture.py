@@ -33,11 +33,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     import torch
 
-    from sglang_ddtree.drafter.capture import answers_of, capture, check_room, size_bytes
-    from sglang_ddtree.drafter.capture_engine import CaptureEngine
+    from sglang_ddtree.drafter.data.capture import answers_of, capture, check_room, size_bytes
+    from sglang_ddtree.drafter.data.capture_engine import CaptureEngine
+    from sglang_ddtree.drafter.data.samples import file_of
     from sglang_ddtree.drafter.errors import DrafterError
     from sglang_ddtree.drafter.run_folder import RunFolder
-    from sglang_ddtree.drafter.samples import file_of
 
     folder = RunFolder(args.folder)
     config = folder.drafter_config()

@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from sglang_ddtree.drafter.errors import DrafterError
-    from sglang_ddtree.drafter.validate import validate
+    from sglang_ddtree.drafter.evaluation.validate import validate
 
     output, target = _convert(args) if args.source else _export_run(args)
     verdict = validate(output, target, trust_remote_code=args.trust_remote_code)
@@ -35,13 +35,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _convert(args: argparse.Namespace) -> tuple[Path, str]:
-    from sglang_ddtree.drafter.checkpoint import expected_tensors
-    from sglang_ddtree.drafter.convert import from_speculators, is_speculators
+    from sglang_ddtree.dflash.checkpoint import expected_tensors
     from sglang_ddtree.drafter.errors import DrafterError
+    from sglang_ddtree.drafter.evaluation.validate import read_config
     from sglang_ddtree.drafter.files import write_json, write_tensors
-    from sglang_ddtree.drafter.load import read_weights
-    from sglang_ddtree.drafter.target import read_target
-    from sglang_ddtree.drafter.validate import read_config
+    from sglang_ddtree.drafter.model.target import read_target
+    from sglang_ddtree.drafter.weights.convert import from_speculators, is_speculators
+    from sglang_ddtree.drafter.weights.load import read_weights
 
     if not (args.target and args.output):
         raise DrafterError("--from needs --target and --output")
@@ -61,9 +61,9 @@ def _convert(args: argparse.Namespace) -> tuple[Path, str]:
 def _export_run(args: argparse.Namespace) -> tuple[Path, str]:
     import torch
 
-    from sglang_ddtree.drafter.export import write_drafter
     from sglang_ddtree.drafter.run_folder import RunFolder
-    from sglang_ddtree.drafter.train import trained_weights
+    from sglang_ddtree.drafter.training.train import trained_weights
+    from sglang_ddtree.drafter.weights.export import write_drafter
 
     folder = RunFolder(args.folder)
     weights, vocabulary = trained_weights(folder)

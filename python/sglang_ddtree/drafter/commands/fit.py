@@ -24,16 +24,16 @@ def run(args: argparse.Namespace) -> int:
     import numpy as np
     import torch
 
-    from sglang_ddtree.drafter import config as drafter_config
+    from sglang_ddtree.drafter.data.samples import read_sample, sample_files
     from sglang_ddtree.drafter.errors import DrafterError
-    from sglang_ddtree.drafter.export import write_drafter
-    from sglang_ddtree.drafter.fit import fit, tail_of
-    from sglang_ddtree.drafter.initialise import first_weights
-    from sglang_ddtree.drafter.model import Drafter
-    from sglang_ddtree.drafter.objective import Ends
+    from sglang_ddtree.drafter.model import config as drafter_config
+    from sglang_ddtree.drafter.model.model import Drafter
+    from sglang_ddtree.drafter.model.target import read_target
+    from sglang_ddtree.drafter.objective.objective import Ends
     from sglang_ddtree.drafter.run_folder import RunFolder
-    from sglang_ddtree.drafter.samples import read_sample, sample_files
-    from sglang_ddtree.drafter.target import read_target
+    from sglang_ddtree.drafter.training.fit import fit, tail_of
+    from sglang_ddtree.drafter.weights.export import write_drafter
+    from sglang_ddtree.drafter.weights.initialise import first_weights
 
     if args.texts < 1:
         raise DrafterError("--texts must be at least 1")

@@ -27,10 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from sglang_ddtree.drafter.data.generate import generate, orders_of, read_answers
+    from sglang_ddtree.drafter.data.openai_client import Client
+    from sglang_ddtree.drafter.data.prompts import digest, read_prompts
     from sglang_ddtree.drafter.errors import DrafterError
-    from sglang_ddtree.drafter.generate import generate, orders_of, read_answers
-    from sglang_ddtree.drafter.openai_client import Client
-    from sglang_ddtree.drafter.prompts import digest, read_prompts
     from sglang_ddtree.drafter.run_folder import RunFolder
 
     if args.concurrency < 1 or args.max_tokens < 2:

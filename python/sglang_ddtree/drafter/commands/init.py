@@ -40,13 +40,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     import torch
 
-    from sglang_ddtree.drafter import config as drafter_config
-    from sglang_ddtree.drafter import initialise
     from sglang_ddtree.drafter.errors import DrafterError
-    from sglang_ddtree.drafter.export import write_drafter
-    from sglang_ddtree.drafter.mask_token import choose_mask_token
+    from sglang_ddtree.drafter.model import config as drafter_config
+    from sglang_ddtree.drafter.model.target import read_target
     from sglang_ddtree.drafter.run_folder import RunFolder
-    from sglang_ddtree.drafter.target import read_target
+    from sglang_ddtree.drafter.weights import initialise
+    from sglang_ddtree.drafter.weights.export import write_drafter
+    from sglang_ddtree.drafter.weights.mask_token import choose_mask_token
 
     folder = RunFolder(args.folder)
     if (folder.drafter / "config.json").exists():

@@ -25,10 +25,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from sglang_ddtree.cluster.config_facts import ConfigError
-    from sglang_ddtree.cluster.model_facts import model_facts
-    from sglang_ddtree.drafter.arithmetic import Job, calculate, report
+    from sglang_ddtree.cluster.facts.config_facts import ConfigError
+    from sglang_ddtree.cluster.facts.model_facts import model_facts
     from sglang_ddtree.drafter.errors import DrafterError
+    from sglang_ddtree.drafter.evaluation.arithmetic import Job, calculate, report
 
     job = Job(
         samples=args.samples,

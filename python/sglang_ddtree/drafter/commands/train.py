@@ -60,10 +60,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     import torch
 
-    from sglang_ddtree.drafter.distributed import workers
     from sglang_ddtree.drafter.errors import DrafterError
     from sglang_ddtree.drafter.run_folder import RunFolder
-    from sglang_ddtree.drafter.train import TrainOptions, train_run
+    from sglang_ddtree.drafter.training.distributed import workers
+    from sglang_ddtree.drafter.training.train import TrainOptions, train_run
 
     if args.dpace is not None and not 0 < args.dpace <= 1:
         raise DrafterError("--dpace must be above 0 and at most 1")
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
 def _schedule(args: argparse.Namespace) -> Any:
     import torch
 
-    from sglang_ddtree.drafter.optimizers import Schedule
+    from sglang_ddtree.drafter.training.optimizers import Schedule
 
     return Schedule(
         steps=args.steps,
@@ -106,7 +106,7 @@ def _schedule(args: argparse.Namespace) -> Any:
 
 
 def _weighting(args: argparse.Namespace) -> Any:
-    from sglang_ddtree.drafter.losses import Weighting
+    from sglang_ddtree.drafter.objective.losses import Weighting
 
     return Weighting(args.gamma, args.dpace, args.distil)
 
@@ -115,10 +115,10 @@ def _source(args: argparse.Namespace, folder: Any, target: str, group: Any) -> A
     """A context that gives the batches, from files or from an engine that runs meanwhile."""
     from contextlib import nullcontext
 
-    from sglang_ddtree.drafter.batches import Source, file_reader
+    from sglang_ddtree.drafter.data.online import online_source
+    from sglang_ddtree.drafter.data.samples import read_sample, sample_files
     from sglang_ddtree.drafter.errors import DrafterError
-    from sglang_ddtree.drafter.online import online_source
-    from sglang_ddtree.drafter.samples import read_sample, sample_files
+    from sglang_ddtree.drafter.objective.batches import Source, file_reader
 
     common = {
         "per_step": args.batch,
@@ -139,9 +139,9 @@ def _source(args: argparse.Namespace, folder: Any, target: str, group: Any) -> A
 
 
 def _draft_vocabulary(args: argparse.Namespace, folder: Any) -> Any:
+    from sglang_ddtree.drafter.data.generate import read_answers
     from sglang_ddtree.drafter.errors import DrafterError
-    from sglang_ddtree.drafter.generate import read_answers
-    from sglang_ddtree.drafter.train import draft_vocabulary_of
+    from sglang_ddtree.drafter.training.train import draft_vocabulary_of
 
     if args.draft_vocab is None:
         return None

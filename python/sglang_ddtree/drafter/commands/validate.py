@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from sglang_ddtree.drafter.validate import validate
+    from sglang_ddtree.drafter.evaluation.validate import validate
 
     verdict = validate(
         args.drafter,

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from sglang_ddtree.drafter.checkpoint import DRAFT_VOCABULARY
+from sglang_ddtree.dflash.checkpoint import DRAFT_VOCABULARY
 
 TARGET = "sglang.srt.models.dflash.DFlashDraftModel.load_weights"
 _ATTRIBUTE = "_ddtree_draft_vocabulary"

@@ -1,0 +1,1 @@
+"""``sglang-ddtree plan``, ``launch`` and ``probe``, and what they print."""

@@ -1,0 +1,1 @@
+"""Facts about models, their acceptance and the links between GPUs."""

@@ -1,0 +1,1 @@
+"""Servers as processes: their commands, their cores, and one supervisor of all."""

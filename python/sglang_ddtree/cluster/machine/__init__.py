@@ -1,0 +1,1 @@
+"""The machine: GPUs, links, NUMA nodes, cores."""

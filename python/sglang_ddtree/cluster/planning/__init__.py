@@ -1,0 +1,1 @@
+"""The plan: groups of GPUs, memory, cost, prediction, and the reasons."""

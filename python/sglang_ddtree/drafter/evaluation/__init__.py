@@ -1,0 +1,1 @@
+"""What a drafter is worth, and what making one takes."""

@@ -1,0 +1,1 @@
+"""The training objective: blocks of a text, and their loss."""

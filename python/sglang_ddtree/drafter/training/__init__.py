@@ -1,0 +1,1 @@
+"""Training: the loop, its optimizers, and states that it resumes from."""

@@ -1,0 +1,1 @@
+"""A drafter's weights: first values, reading, writing, conversion."""
