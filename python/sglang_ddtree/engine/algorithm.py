@@ -34,8 +34,8 @@ class DDTreeAlgorithm(CustomSpecAlgo):
     def supports_prefill_shared_read_done(self) -> bool:
         return True
 
-    # The core calls the next three on every algorithm, but the base class lacks them
-    # (srt/managers/scheduler.py:1540,1681@0.5.23).
+    # The core calls need_topk, carries_draft_hidden_states and create_future_map on every
+    # algorithm, but the base class lacks them (srt/managers/scheduler.py:1540,1681@0.5.23).
     def need_topk(self) -> bool:
         return False
 

@@ -83,11 +83,12 @@ def _print_kernels(device: torch.device) -> None:
 
 
 def _print_seams(show_all: bool) -> None:
-    from sglang_ddtree.engine.seams import SEAMS
+    from sglang_ddtree.engine import seams
 
-    bad = {seam.path: problem for seam in SEAMS if (problem := seam.problem()) is not None}
-    print(f"seams: {len(SEAMS) - len(bad)} of {len(SEAMS)} fit")
-    for seam in SEAMS:
+    rows = seams.relevant() + seams.TOOL_SEAMS
+    bad = {seam.path: problem for seam in rows if (problem := seam.problem()) is not None}
+    print(f"seams: {len(rows) - len(bad)} of {len(rows)} fit")
+    for seam in rows:
         if seam.path in bad:
             print(f"  MISMATCH {bad[seam.path]}")
         elif show_all:

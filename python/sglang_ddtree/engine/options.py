@@ -94,8 +94,9 @@ def resolve_options(cfg: Any, block_size: int, max_topk: int) -> TreeOptions:
 def raw_input(cfg: Any) -> dict[str, Any]:
     """What the user gave, before SGLang resolved defaults.
 
-    The stand-in that plugins receive (srt/arg_groups/overrides.py:138@0.5.23) and the record itself
-    both forward ``_raw_input``; a record that was not resolved yet has none and is its own input.
+    ``_ForeignDefaults``, which plugins receive (srt/arg_groups/overrides.py:138@0.5.23), and the
+    record itself both forward ``_raw_input``; a record that was not resolved yet has none and is
+    its own input.
     """
     raw = getattr(cfg, "_raw_input", None)
     if raw is not None:

@@ -29,8 +29,9 @@ def flat_custom_mask(
     """The tree's mask in the layout of SGLang's ``triton`` backend.
 
     Request ``b`` owns ``N * (prefix_lens[b] + N)`` consecutive entries, one row of
-    ``prefix_lens[b] + N`` keys per node (srt/layers/attention/triton_backend.py:1051@0.5.23). The
-    offsets are computed on the device; only the size of the buffer comes from the host.
+    ``prefix_lens[b] + N`` keys per node, which its ``mask_indptr`` sums up
+    (srt/layers/attention/triton_backend.py:1051@0.5.23). The offsets are computed on
+    the device; only the size of the buffer comes from the host.
 
     Args:
         tree: of ``bs`` requests, ``N`` nodes each.

@@ -85,7 +85,7 @@ class TorchTreeAttnBackend(AttentionBackend):
 
     def __init__(self, model_runner: ModelRunner) -> None:
         super().__init__()
-        # SGLang reads both pools from the backend of a hybrid model's attention layers
+        # SGLang reads both pools from the full_attn_backend of a hybrid model
         # (srt/layers/attention/hybrid_linear_attn_backend.py:1197@0.5.23).
         self.req_to_token_pool = model_runner.req_to_token_pool
         self.token_to_kv_pool = model_runner.token_to_kv_pool

@@ -178,9 +178,9 @@ def _tracked(forward_batch: ForwardBatch) -> list[tuple[int, int] | None]:
 def keep_window_dtype(server_args: Any, previous: Any) -> Any:
     """Keep convolution windows in the model's dtype unless the user set another.
 
-    SGLang rounds them to bfloat16 whatever the model's dtype
-    (srt/configs/mamba_utils.py:68@0.5.23), which makes a float32 model's answers depend on where
-    its prompt was cut. Wraps resolution step ``handle_mamba_backend``
+    SGLang rounds them to bfloat16, the default of ``SGLANG_MAMBA_CONV_DTYPE``, whatever the
+    model's dtype (srt/configs/mamba_utils.py:68@0.5.23), which makes a float32 model's answers
+    depend on where its prompt was cut. Wraps resolution step ``handle_mamba_backend``
     (srt/arg_groups/pipeline.py:254@0.5.23).
     """
     from sglang.srt.arg_groups.model_override_base import model_config_of

@@ -91,7 +91,7 @@ def leave_memory_pageable() -> None:
 def keep_torch_matmul(runner: Any) -> None:
     """Leave matrix products to torch under ``--enable-deterministic-inference``.
 
-    Replaces the switch to batch-invariant Triton kernels
+    Replaces ``maybe_enable_batch_invariant_mode``, the switch to batch-invariant Triton kernels
     (srt/model_executor/model_runner.py:843@0.5.23), which needs an accelerator. Seeds are honoured;
     rounding may still differ in the last bits with the shape of a batch.
     """

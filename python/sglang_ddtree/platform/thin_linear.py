@@ -46,7 +46,7 @@ def apply_linear(
     x: torch.Tensor,
     bias: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Around ``UnquantizedLinearMethod.apply`` (srt/layers/quantization/unquant.py:564@0.5.23)."""
+    """Around ``UnquantizedLinearMethod.apply`` (srt/layers/quantization/unquant.py:572@0.5.23)."""
     if not is_thin(x, layer.weight):
         return apply(method, layer, x, bias)
     out = product(x, layer.weight)

@@ -28,7 +28,8 @@ def pcie_ipc_obstacle(
 ) -> str | None:
     """Why SGLang 0.5.23 would not reduce over FlashInfer's ``pcie_ipc``; None where it would.
 
-    srt/distributed/device_communicators/pcie_ipc_ar.py:85,103,117@0.5.23 for the group; the hidden
+    ``_ELIGIBLE_GROUP_NAMES``, ``eligible_group`` and ``_warn_untuned_dtype`` tell what SGLang asks
+    of the group (srt/distributed/device_communicators/pcie_ipc_ar.py:85,103,117@0.5.23); the hidden
     sizes are those that FlashInfer's table covers as it comes (flashinfer#4463), to which the
     server's own tuning may add.
     """

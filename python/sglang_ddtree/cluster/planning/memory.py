@@ -21,8 +21,8 @@ class Load:
     batch: running requests. context: tokens of each. budget: nodes under the root, 0 for plain
     decoding without a drafter. recurrent_mode: as ``--speculative-ddtree-recurrent``: ``wy`` keeps
     a stash from which the accepted state is rebuilt, ``snapshot`` one recurrent state a node, as
-    the pool of SGLang 0.5.23 does (srt/mem_cache/memory_pool.py:864@0.5.23). kv_element_bytes: 2
-    for bf16, 1 for fp8.
+    the pool of SGLang does for ``speculative_num_draft_tokens``
+    (srt/mem_cache/memory_pool.py:864@0.5.23). kv_element_bytes: 2 for bf16, 1 for fp8.
     """
 
     batch: int

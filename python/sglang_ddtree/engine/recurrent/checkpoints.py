@@ -43,8 +43,9 @@ def checkpoints_of(
 def boundary_nodes(accepted: Acceptance, prefix_lens: torch.Tensor, interval: int) -> torch.Tensor:
     """The accepted node after which a request has a multiple of ``interval`` tokens.
 
-    SGLang computes the same as a step of a chain (srt/speculative/dflash_worker_v2.py:2106@0.5.23);
-    in a tree the j-th accepted token sits at node ``path[j]``.
+    SGLang computes the same as a step of a chain, ``mamba_steps_to_track``
+    (srt/speculative/dflash_worker_v2.py:2106@0.5.23); in a tree the j-th accepted token sits at
+    node ``path[j]``.
 
     Args:
         prefix_lens: int ``[bs]``, tokens before the root.

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from sglang_ddtree.engine.checks import Drafter
     from sglang_ddtree.engine.options import TreeOptions
 
-# Gated delta rule in all recurrent layers (srt/configs/hybrid_arch.py:68@0.5.23), of those models
+# ``hybrid_gdn_config`` knows them (srt/configs/hybrid_arch.py:55@0.5.23): gated delta rule in all
+# recurrent layers, of those models
 # whose verification was tried.
 GDN_ARCHITECTURES = (
     "Qwen3NextForCausalLM",

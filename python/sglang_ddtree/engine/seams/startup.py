@@ -1,0 +1,131 @@
+"""Settings, flags and the algorithm's place in SGLang."""
+
+from __future__ import annotations
+
+from sglang_ddtree.engine.seams.seam import Seam
+
+SEAMS = (
+    Seam(
+        "sglang.srt.speculative.spec_info.SpeculativeAlgorithm.register",
+        ("name", "supports_overlap", "validate_server_args", "spec_class"),
+        "register DDTREE",
+    ),
+    Seam(
+        "sglang.srt.speculative.spec_registry.CustomSpecAlgo"
+        ".get_num_tokens_per_req_for_target_verify",
+        ("num_draft_tokens", "is_draft_worker"),
+        "give drafter and target their own widths",
+    ),
+    Seam(
+        "sglang.srt.arg_groups.resolution_hooks.register_resolution_hook",
+        ("name",),
+        "resolve the tree's settings before pools exist",
+    ),
+    Seam(
+        "sglang.srt.arg_groups.overrides.declare_resolution",
+        ("server_args", "source"),
+        "declare resolved settings",
+    ),
+    Seam(
+        "sglang.srt.arg_groups.model_override_base.model_config_of",
+        ("server_args",),
+        "read the target's config",
+    ),
+    Seam("sglang.srt.server_args.ServerArgs.add_cli_args", ("parser",), "add our flags"),
+    Seam("sglang.srt.server_args.ServerArgs.from_cli_args", ("args",), "read our flags"),
+    Seam(
+        "sglang.srt.plugins.hook_registry.HookRegistry.register",
+        ("target", "hook", "hook_type"),
+        "change SGLang where it has no seam",
+    ),
+    Seam(
+        "sglang.srt.speculative.dflash_utils.parse_dflash_draft_config",
+        ("draft_hf_config",),
+        "read the drafter's config",
+    ),
+    Seam(
+        "sglang.srt.mem_cache.allocation_sizing.get_req_to_token_extra_context_len",
+        (),
+        "widen rows for the reserve of a tree",
+    ),
+    Seam(
+        "sglang.srt.mem_cache.allocation_sizing.get_alloc_reserve_per_decode",
+        (),
+        "size that reserve",
+    ),
+    Seam(
+        "sglang.srt.arg_groups.choices.add_attention_backend_choices",
+        (),
+        "offer ddtree as an attention backend",
+    ),
+    Seam("sglang.srt.arg_groups.overrides.resolving_view", (), "read settings as resolved so far"),
+    Seam(
+        "sglang.srt.arg_groups.overrides.attention_backends_of",
+        (),
+        "read settings as resolved so far",
+    ),
+    Seam(
+        "sglang.srt.configs.model_config.AttentionArch", (), "know the kind of a target's attention"
+    ),
+    Seam(
+        "sglang.srt.configs.model_config.is_deepseek_dsa",
+        (),
+        "know the kind of a target's attention",
+    ),
+    Seam(
+        "sglang.srt.configs.hybrid_arch.mambaish_config",
+        (),
+        "know whether a target has recurrent layers",
+    ),
+    Seam(
+        "sglang.srt.speculative.spec_registry.CustomSpecAlgo.is_dflash",
+        (),
+        "answer as a member of the DFLASH family",
+    ),
+    Seam(
+        "sglang.srt.speculative.spec_registry.CustomSpecAlgo.is_dflash_family",
+        (),
+        "answer as a member of the DFLASH family",
+    ),
+    Seam(
+        "sglang.srt.speculative.spec_registry.CustomSpecAlgo.supports_prefill_shared_read_done",
+        (),
+        "answer as a member of the DFLASH family",
+    ),
+    Seam(
+        "sglang.srt.speculative.spec_registry.CustomSpecAlgo.supports_target_verify_for_draft",
+        (),
+        "answer as a member of the DFLASH family",
+    ),
+    Seam(
+        "sglang.srt.managers.overlap_utils.FutureMap", (), "carry tokens from one step to the next"
+    ),
+    Seam("sglang.srt.utils.is_cuda", (), "know the device"),
+    Seam("sglang.srt.utils.is_hip", (), "know the device"),
+    Seam("sglang.srt.platforms.current_platform", (), "know whether the CPU platform is active"),
+    Seam("sglang.srt.plugins.hook_registry.HookType", (), "say when a hook runs"),
+    Seam("sglang.srt.utils.hf_transformers_utils.get_config", (), "read the drafter's config"),
+    Seam(
+        "sglang.srt.runtime_context.get_context", (), "read the server's settings in its processes"
+    ),
+    Seam(
+        "sglang.srt.runtime_context.get_memory", (), "read the server's settings in its processes"
+    ),
+    Seam(
+        "sglang.srt.runtime_context.get_parallel", (), "read the server's settings in its processes"
+    ),
+    Seam(
+        "sglang.srt.runtime_context.get_schedule", (), "read the server's settings in its processes"
+    ),
+    Seam(
+        "sglang.srt.runtime_context.get_server_args",
+        (),
+        "read the server's settings in its processes",
+    ),
+    Seam("sglang.srt.runtime_context.get_spec", (), "read the server's settings in its processes"),
+    Seam(
+        "sglang.srt.mem_cache.allocation_sizing.get_alloc_page_size",
+        (),
+        "size the reserve of a tree in pages",
+    ),
+)
