@@ -35,10 +35,16 @@ def register() -> None:
     defaults.register()
     startup.register()
     if activate() is not None:
-        from sglang_ddtree.platform import attention, core_binding, gdn_backend, gemma, thin_linear
+        from sglang_ddtree.platform import (
+            attention_registry,
+            core_binding,
+            gdn_backend,
+            gemma,
+            thin_linear,
+        )
         from sglang_ddtree.platform import hooks as platform_hooks
 
-        attention.register()
+        attention_registry.register()
         core_binding.register()
         gdn_backend.register()
         gemma.register()
