@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor
 
@@ -26,7 +26,7 @@ class Ungated(torch.nn.Module):
 
 def layer_of_transformers(seed: int) -> torch.nn.Module:
     """A random ``Qwen3_5GatedDeltaNet`` without its gated norm and output projection."""
-    modeling = pytest.importorskip("transformers.models.qwen3_5.modeling_qwen3_5")
+    modeling = importlib.import_module("transformers.models.qwen3_5.modeling_qwen3_5")
     config = modeling.Qwen3_5TextConfig(
         hidden_size=HIDDEN,
         linear_num_key_heads=SHAPE.k_heads,

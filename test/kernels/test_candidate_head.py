@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-runtime = pytest.importorskip("sglang.srt.runtime_context")
-draft = pytest.importorskip("sglang_ddtree.engine.draft")
-options = pytest.importorskip("sglang_ddtree.engine.options")
+runtime = importlib.import_module("sglang.srt.runtime_context")
+draft = importlib.import_module("sglang_ddtree.engine.draft")
+options = importlib.import_module("sglang_ddtree.engine.options")
 
 
 def table(rows: int) -> torch.nn.Embedding:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 import torch
 
-draft_ops = pytest.importorskip("sglang_ddtree.platform.draft_ops")
-modeling = pytest.importorskip("transformers.models.qwen3.modeling_qwen3")
+draft_ops = importlib.import_module("sglang_ddtree.platform.draft_ops")
+modeling = importlib.import_module("transformers.models.qwen3.modeling_qwen3")
 
 Q_HEADS, KV_HEADS, DIM, EPS = 6, 2, 64, 1e-6
 

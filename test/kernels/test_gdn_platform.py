@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch import Tensor
 from kernels.recurrent_pool import HIDDEN, SHAPE, Layer, Pool, layer_of_transformers
 from unit.gdn_tree_cases import relative
 
-gdn_ops = pytest.importorskip("sglang_ddtree.platform.gdn_ops")
+gdn_ops = importlib.import_module("sglang_ddtree.platform.gdn_ops")
 
 
 def normal(*size: int, seed: int = 0) -> Tensor:
@@ -36,7 +37,7 @@ def test_projections_of_qwen3_5(ratio: int) -> None:
 
 
 def test_projections_of_qwen3_next() -> None:
-    modeling = pytest.importorskip("transformers.models.qwen3_next.modeling_qwen3_next")
+    modeling = importlib.import_module("transformers.models.qwen3_next.modeling_qwen3_next")
     config = modeling.Qwen3NextConfig(
         hidden_size=HIDDEN,
         linear_num_key_heads=SHAPE.k_heads,
@@ -60,7 +61,7 @@ def test_projections_of_qwen3_next() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_gated_norm(dtype: torch.dtype) -> None:
-    modeling = pytest.importorskip("transformers.models.qwen3_5.modeling_qwen3_5")
+    modeling = importlib.import_module("transformers.models.qwen3_5.modeling_qwen3_5")
     norm = modeling.Qwen3_5RMSNormGated(16, eps=1e-5)
     norm.weight.data = normal(16, seed=1)
     x, z = normal(9, 16, seed=2).to(dtype), normal(9, 16, seed=3).to(dtype)
@@ -101,7 +102,7 @@ class Backend:
     """``TorchGDNBackend`` over a pool, without a server around it."""
 
     def __init__(self, pool: Pool) -> None:
-        self.module = pytest.importorskip("sglang_ddtree.platform.gdn_backend")
+        self.module = importlib.import_module("sglang_ddtree.platform.gdn_backend")
         self.inner = object.__new__(self.module.TorchGDNBackend)
         self.inner.req_to_token_pool = pool
 
@@ -198,7 +199,7 @@ def test_checkpoint_of_a_decode_step(layer: Layer) -> None:
 
 
 def test_segments_cover_each_request_once() -> None:
-    module = pytest.importorskip("sglang_ddtree.platform.gdn_backend")
+    module = importlib.import_module("sglang_ddtree.platform.gdn_backend")
     plan = module.segments([130, 1, 64], [3, 1, 2], [(100, 9), None, (64, 8)])
     pieces: list[Any] = [(s.rows.start, s.rows.stop, s.slot, s.checkpoint) for s in plan]
     assert pieces == [

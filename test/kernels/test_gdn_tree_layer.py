@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
 
 import pytest
@@ -167,7 +168,7 @@ class Ungated(torch.nn.Module):
 @pytest.fixture(scope="module")
 def qwen3_next() -> torch.nn.Module:
     """The linear-attention module of transformers, without its gated norm and projection."""
-    modeling = pytest.importorskip("transformers.models.qwen3_next.modeling_qwen3_next")
+    modeling = importlib.import_module("transformers.models.qwen3_next.modeling_qwen3_next")
     config = modeling.Qwen3NextConfig(
         hidden_size=32,
         linear_num_key_heads=GDN.k_heads,
@@ -216,7 +217,7 @@ def test_a_layer_of_transformers_on_a_chain(qwen3_next: torch.nn.Module) -> None
 
 @pytest.mark.parametrize("function", ["recurrent", "chunk"])
 def test_functions_of_transformers_on_every_path_of_a_tree(function: str) -> None:
-    modeling = pytest.importorskip("transformers.models.qwen3_next.modeling_qwen3_next")
+    modeling = importlib.import_module("transformers.models.qwen3_next.modeling_qwen3_next")
     rule = getattr(modeling, f"torch_{function}_gated_delta_rule")
     case = case_of(grown_tree(bs=1, budget=30), SMALL, torch.float32, "fast", seed=7)
     result = case.run()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -18,8 +19,8 @@ from sglang_ddtree.ops.tree_attention import (
 )
 from sglang_ddtree.tree import accept
 
-pools = pytest.importorskip("sglang.srt.mem_cache.memory_pool")
-runtime = pytest.importorskip("sglang.srt.runtime_context")
+pools = importlib.import_module("sglang.srt.mem_cache.memory_pool")
+runtime = importlib.import_module("sglang.srt.runtime_context")
 
 RANK, ROPE, LAYERS = 32, 16, 2
 PREFIX_LENS = (0, 5, 64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +15,8 @@ from kernels.recurrent_pool import HIDDEN, SHAPE, Layer, Pool, layer_of_transfor
 from sglang_ddtree.tree import Acceptance, DraftTree, accept
 from unit.gdn_tree_cases import grown_tree, relative
 
-recurrent = pytest.importorskip("sglang_ddtree.engine.recurrent")
-verify_hook = pytest.importorskip("sglang_ddtree.engine.hooks.recurrent_verify")
+recurrent = importlib.import_module("sglang_ddtree.engine.recurrent")
+verify_hook = importlib.import_module("sglang_ddtree.engine.hooks.recurrent_verify")
 
 INTERVAL = 8
 BUDGET = 20
@@ -54,7 +55,7 @@ class Server:
         )
         self.recurrent = recurrent.StashedLayers(self.backend, params, WIDTH, torch.float32)
         self.backend.tree_layers = self.recurrent
-        context = pytest.importorskip("sglang.srt.runtime_context")
+        context = importlib.import_module("sglang.srt.runtime_context")
         monkeypatch.setattr(context, "mamba_track_grid", lambda page_size: INTERVAL)
         self.texts = [normal(0, HIDDEN, seed=0) for _ in slots]
 
@@ -96,7 +97,7 @@ class Server:
     def check_state(self, slot: int, text: Tensor) -> None:
         """The state in ``slot`` is that of a plain text, by what transformers writes next."""
         following = normal(1, HIDDEN, seed=99)
-        backend = pytest.importorskip("sglang_ddtree.platform.gdn_backend")
+        backend = importlib.import_module("sglang_ddtree.platform.gdn_backend")
         reader = object.__new__(backend.TorchGDNBackend)
         pool = Pool(layers=2, slots=2, size=1)
         pool.states[:, 1], pool.windows[:, 1] = (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 import torch
 from torch import Tensor
@@ -9,7 +11,7 @@ from torch import Tensor
 from sglang_ddtree.ops.tree_attention.paged import PagedTree
 from sglang_ddtree.tree.topology import num_words, unpack_bits
 
-buffers = pytest.importorskip("sglang_ddtree.engine.attention.buffers")
+buffers = importlib.import_module("sglang_ddtree.engine.attention.buffers")
 TreeBuffers, WindowPool, LayerKind, Workspaces = (
     buffers.TreeBuffers,
     buffers.WindowPool,

@@ -13,12 +13,6 @@ from server.oracle import Oracle
 from server.reference import ReferenceTarget
 
 
-def is_complete(pair: Pair) -> bool:
-    """Whether the pair ships, with all that a test of it reads."""
-    files = (pair.target, pair.drafter, pair.drafter.parent / "prompts.jsonl")
-    return all(file.exists() for file in files)
-
-
 def server_of(pair: Pair, *flags: str, **env: str) -> Server:
     return Server(pair.target, (*COMMON, *flags), {**STRICT, **env})
 

@@ -20,21 +20,19 @@ from server.oracle import Oracle
 from server.pair_server import (
     check_against_transformers,
     continue_from,
-    is_complete,
     plain_oracle,
     server_of,
 )
 from sglang_ddtree.cluster.facts.config_facts import read_folder
 
 PAIR = Pair("tiny-hybrid")
-pytestmark = pytest.mark.skipif(not is_complete(PAIR), reason=f"no pair {PAIR.name}")
 
 # States of the prefix cache are kept at multiples of this many tokens where decoding takes any.
 INTERVAL = 64
 TRACKED = (*PAGED, "--mamba-track-interval", str(INTERVAL))
 TREES = {
     # As narrow as the drafter's block: one path, the cache keeps whole answers.
-    "chain": (PAIR.block_size - 1 if is_complete(PAIR) else 1, ()),
+    "chain": (PAIR.block_size - 1, ()),
     "wide": (63, ()),
     # Pages and checkpoints during prefill and decoding.
     "paged": (63, TRACKED),

@@ -16,13 +16,11 @@ from server.oracle import Oracle
 from server.pair_server import (
     check_against_transformers,
     check_prefix_hits,
-    is_complete,
     plain_oracle,
     server_of,
 )
 
 PAIR = Pair("tiny-mla")
-pytestmark = pytest.mark.skipif(not is_complete(PAIR), reason=f"no pair {PAIR.name}")
 
 FREE = {"max_new_tokens": 64, "ignore_eos": True}
 SHARDED = {"SGLANG_CPU_OMP_THREADS_BIND": "0|1"}

@@ -13,13 +13,11 @@ from server.oracle import Oracle
 from server.pair_server import (
     check_against_transformers,
     check_prefix_hits,
-    is_complete,
     plain_oracle,
     server_of,
 )
 
 PAIR = Pair("tiny-swa")
-pytestmark = pytest.mark.skipif(not is_complete(PAIR), reason=f"no pair {PAIR.name}")
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 from types import SimpleNamespace
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from sglang_ddtree.tree import Acceptance, DraftTree
 from unit.strategies import properties, random_trees
 
-checkpoints = pytest.importorskip("sglang_ddtree.engine.recurrent.checkpoints")
-memory = pytest.importorskip("sglang_ddtree.engine.recurrent.memory")
-snapshots = pytest.importorskip("sglang_ddtree.engine.recurrent.snapshots")
+checkpoints = importlib.import_module("sglang_ddtree.engine.recurrent.checkpoints")
+memory = importlib.import_module("sglang_ddtree.engine.recurrent.memory")
+snapshots = importlib.import_module("sglang_ddtree.engine.recurrent.snapshots")
 
 
 @given(

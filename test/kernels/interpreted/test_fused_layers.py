@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,7 @@ from sglang_ddtree.ops.gdn_tree import RecurrentShape
 from sglang_ddtree.tree import DraftTree, accept
 from unit.gdn_tree_cases import grown_tree, relative
 
-recurrent = pytest.importorskip("sglang_ddtree.engine.recurrent")
+recurrent = importlib.import_module("sglang_ddtree.engine.recurrent")
 
 SHAPE = RecurrentShape(k_heads=1, v_heads=2, k_dim=16, v_dim=16)
 LAYERS, SLOTS, WIDTH, INTERVAL = 2, 9, 21, 4
@@ -85,7 +86,7 @@ def on_device(tree: DraftTree, device: str) -> DraftTree:
 
 def test_steps_agree(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
     """Outputs, states and windows, the checkpoints that the prefix cache asks for included."""
-    context = pytest.importorskip("sglang.srt.runtime_context")
+    context = importlib.import_module("sglang.srt.runtime_context")
     monkeypatch.setattr(context, "mamba_track_grid", lambda page_size: INTERVAL)
     slots, targets, lens = [6, 1, 3], torch.tensor([2, 8, 5]), torch.tensor([3, 9, 30])
     sides = [Side(fused, slots, device) for fused in (False, True)]
