@@ -15,7 +15,7 @@ from sglang_ddtree.drafter.config import DrafterConfig
 from sglang_ddtree.drafter.errors import DrafterError
 from sglang_ddtree.drafter.layers import Shape
 from sglang_ddtree.drafter.model import Drafter
-from sglang_ddtree.drafter.target import TargetFacts, read_tensors
+from sglang_ddtree.drafter.target import TargetFacts, no_capture, read_tensors
 
 # Head size and KV heads of the published drafters for latent-attention targets.
 LATENT_HEAD_DIM = 128
@@ -119,10 +119,7 @@ def build_config(
         DrafterError: SGLang could not capture from the target, or not load the drafter.
     """
     if not target.captures:
-        raise DrafterError(
-            f"SGLang's {target.architecture} has no set_dflash_layers_to_capture: this "
-            "architecture can't be served with a DFlash drafter"
-        )
+        raise DrafterError(no_capture(target.architecture))
     if wishes.layers < 1 or wishes.block < 2:
         raise DrafterError("--layers must be at least 1 and --block at least 2")
     if wishes.sliding_window is not None and wishes.sliding_window <= wishes.block:

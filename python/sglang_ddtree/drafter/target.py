@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import traceback
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,14 +60,41 @@ def model_config(path: str, trust_remote_code: bool = False) -> Any:
     folder = Path(path)
     if folder.is_absolute() and not folder.exists():
         raise DrafterError(f"there is no target {path}")
-    try:
+    with _reading(path):
         return ModelConfig(model_path=path, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError) as error:
-        raise DrafterError(f"SGLang can't read the target {path}: {error}") from error
+
+
+@contextmanager
+def _reading(path: str) -> Iterator[None]:
+    """Whatever a config that others wrote makes SGLang and transformers raise is one error."""
+    try:
+        yield
+    except DrafterError:
+        raise
+    except Exception as error:
+        raise DrafterError(f"SGLang can't read the target {path}: {said_by(error)}") from error
+
+
+def said_by(error: Exception) -> str:
+    """An error in one line, with the code that failed where its words alone say nothing."""
+    if isinstance(error, (OSError, ValueError)):
+        return str(error)
+    trace = traceback.extract_tb(error.__traceback__)
+    where = f" at '{trace[-1].line}'" if isinstance(error, (TypeError, LookupError)) else ""
+    return f"{type(error).__name__}: {error}{where}"
 
 
 def facts_of(config: Any) -> TargetFacts:
-    """The facts that SGLang's ``ModelConfig`` holds."""
+    """The facts that SGLang's ``ModelConfig`` holds.
+
+    Raises:
+        DrafterError: it lacks one, or SGLang does not know the architecture.
+    """
+    with _reading(config.model_path):
+        return _facts_of(config)
+
+
+def _facts_of(config: Any) -> TargetFacts:
     text = config.hf_text_config
     heads = int(text.num_attention_heads)
     rope = getattr(text, "rope_parameters", None) or getattr(text, "rope_scaling", None) or {}
@@ -88,19 +117,46 @@ def facts_of(config: Any) -> TargetFacts:
         max_positions=int(text.max_position_embeddings),
         rope_bases=bases,
         rope_scaling=scaling,
-        captures=_captures(architecture),
+        captures=is_captured(config),
     )
 
 
-def _captures(architecture: str) -> bool:
-    """Whether SGLang's model class has the hook that DFLASH captures through."""
-    from sglang.srt.models.registry import ModelRegistry
+def is_captured(config: Any) -> bool:
+    """Whether SGLang's model class has the hook that DFLASH captures through.
+
+    Args:
+        config: SGLang's ``ModelConfig`` of the target.
+    """
+    from sglang.srt.model_loader.utils import get_model_architecture
 
     try:
-        model_class, _ = ModelRegistry.resolve_model_cls([architecture])
+        model_class, _ = get_model_architecture(config)
     except ValueError as error:
-        raise DrafterError(f"SGLang has no model class {architecture}: {error}") from error
+        named = ", ".join(config.hf_config.architectures or ["none"])
+        raise DrafterError(f"SGLang has no model class for {named}: {error}") from error
     return hasattr(model_class, "set_dflash_layers_to_capture")
+
+
+def capture_problem(config: Any) -> str | None:
+    """Why no DFlash drafter can be served with a target, or ``None``.
+
+    Args:
+        config: SGLang's ``ModelConfig`` of the target.
+    """
+    try:
+        if is_captured(config):
+            return None
+    except DrafterError as error:
+        return str(error)
+    return no_capture(config.hf_config.architectures[0])
+
+
+def no_capture(architecture: str) -> str:
+    """The refusal of a target that SGLang does not capture from."""
+    return (
+        f"SGLang's {architecture} has no set_dflash_layers_to_capture: this architecture can't be "
+        "served with a DFlash drafter"
+    )
 
 
 def weight_files(folder: Path) -> Iterator[Path]:

@@ -73,6 +73,28 @@ SEAMS = (
     ),
     Seam(f"{_SRT}.server_args.ServerArgs.add_cli_args", ("parser",), "add our flags"),
     Seam(f"{_SRT}.server_args.ServerArgs.from_cli_args", ("args",), "read our flags"),
+    Seam(f"{_SRT}.server_args.ServerArgs.resolve_once", (), "end with the reasons of a refusal"),
+    Seam(f"{_SRT}.managers.scheduler.Scheduler.__init__", (), "refuse what only a scheduler knows"),
+    Seam(
+        f"{_SRT}.entrypoints.engine._scheduler_died_error",
+        ("rank", "proc"),
+        "end a launcher whose scheduler refused",
+    ),
+    Seam(
+        f"{_SRT}.model_executor.model_runner.ModelRunner.effective_logical_max_total_num_tokens",
+        (),
+        "refuse a pool that can't hold one request",
+    ),
+    Seam(
+        f"{_SRT}.model_loader.utils.get_model_architecture",
+        ("model_config",),
+        "see whether SGLang captures a target's layers",
+    ),
+    Seam(
+        f"{_ATTENTION}.hybrid_linear_attn_backend.HybridLinearAttnBackend",
+        ("full_attn_backend",),
+        "find the backend that verifies",
+    ),
     Seam(
         f"{_SRT}.plugins.hook_registry.HookRegistry.register",
         ("target", "hook", "hook_type"),
@@ -118,6 +140,12 @@ SEAMS = (
         ("target_hidden", "cache_loc", "positions"),
         "write the drafter's KV",
     ),
+    Seam(
+        f"{_DFLASH}._validate_phase1_sampling_support",
+        ("batch",),
+        "keep back a warning about chains",
+    ),
+    Seam(f"{_DFLASH}.alloc_memory_pool", (), "look at the target's pool first"),
     Seam(f"{_DFLASH}._maybe_build_draft_sampler", (), "keep the head out of the draft graph"),
     Seam(
         f"{_SRT}.speculative.dflash_info.DFlashVerifyInput.prepare_for_verify",
