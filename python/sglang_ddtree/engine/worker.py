@@ -103,6 +103,11 @@ class DDTreeWorker(DFlashWorkerV2):
         """Nothing to rehearse: the chain's rejection sampler never runs."""
         return SamplingPrewarmResult()
 
+    def _validate_phase1_sampling_support(self, batch: ScheduleBatch) -> None:
+        """No chain is verified, so that its warning about sampling would be untrue: a tree's
+        sampled tokens are the target's own (``_accept``).
+        """
+
     def _maybe_build_draft_sampler(self) -> None:
         """Keep the drafter's head out of its graph: a tree needs candidates, not an argmax."""
         return None
