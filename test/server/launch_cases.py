@@ -17,7 +17,16 @@ def outcomes_of(cases: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, A
         input=json.dumps(list(cases.values())),
         stdout=subprocess.PIPE,
         text=True,
-        timeout=300,
+        timeout=120 + 8 * len(cases),
         check=True,
     )
     return dict(zip(cases, json.loads(probe.stdout), strict=True))
+
+
+def assert_refused(output: str, reason: str) -> None:
+    """The output ends with the reason, which is the only one, and there is no traceback."""
+    assert "Traceback (most recent call last)" not in output, output
+    head, _, told = output.rstrip().rpartition("\n  - ")
+    told = told if head else output.rstrip().splitlines()[-1]
+    assert reason in told, output
+    assert "\n  - " not in head, output

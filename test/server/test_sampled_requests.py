@@ -50,3 +50,5 @@ def test_same_seed_same_answer(tree: Server, prompts: list[str]) -> None:
     other = tree.generate(prompts[4], **{**sampling, "sampling_seed": 12})["output_ids"]
     assert [answer["output_ids"] for answer in again] == [first] * 3
     assert other != first
+    # A chain's sampler is not there on a CPU; a tree needs none.
+    assert "falling back to greedy" not in tree.log()

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from sglang_ddtree.dflash.checkpoint import coverage_problems, vocabulary_problems
 from sglang_ddtree.engine import mla
+from sglang_ddtree.engine.attention import kinds
 from sglang_ddtree.engine.attention.selection import TREE_BACKENDS, is_wanted
 from sglang_ddtree.engine.options import DDTreeConfigError
-from sglang_ddtree.engine.recurrent.checks import (
-    architecture_problem as recurrent_architecture_problem,
-)
+from sglang_ddtree.engine.target_capture import capture_problem
+from sglang_ddtree.errors import said_by
 
 if TYPE_CHECKING:
     from sglang.srt.configs.model_config import ModelConfig
@@ -51,6 +51,7 @@ def server_problems(cfg: Any) -> list[str]:
         cfg: a resolving view of the server arguments.
     """
     from sglang.srt.arg_groups.overrides import attention_backends_of
+    from sglang.srt.platforms import current_platform
 
     refused = {
         "--speculative-draft-model-path is missing: give a DFlash drafter trained for the target": (
@@ -79,6 +80,9 @@ def server_problems(cfg: Any) -> list[str]:
             cfg.speculative_num_steps not in (None, 1)
         ),
         "--enable-mixed-chunk is not supported: drop it": bool(cfg.enable_mixed_chunk),
+        "--enable-hierarchical-cache copies KV rows with CUDA kernels: drop it without a GPU": bool(
+            cfg.enable_hierarchical_cache and current_platform.is_out_of_tree()
+        ),
         "--enable-watermark is not supported: drop it": bool(cfg.enable_watermark),
         "two-batch overlap and PD multiplexing are not supported: drop --enable-two-batch-overlap "
         "and --enable-pdmux": bool(cfg.enable_two_batch_overlap or cfg.enable_pdmux),
@@ -102,15 +106,12 @@ def load_drafter(cfg: Any) -> Drafter:
     Raises:
         DDTreeConfigError: the config can't be found or is not a DFlash drafter's.
     """
-    from huggingface_hub.errors import StrictDataclassError
-
-    unreadable = (AttributeError, KeyError, OSError, TypeError, ValueError, StrictDataclassError)
     try:
         return _drafter_of(cfg)
-    except unreadable as error:
+    except Exception as error:  # of transformers, of huggingface_hub, and of what they parse
         raise DDTreeConfigError(
             f"SGLang can't read the config.json of the drafter {cfg.speculative_draft_model_path}: "
-            f"{error}"
+            f"{said_by(error)}"
         ) from error
 
 
@@ -150,15 +151,25 @@ def model_problems(target: ModelConfig, drafter: Drafter, cfg: Any) -> list[str]
             f"of {trained}: drop it (the tree's size is --speculative-ddtree-budget)"
         ]
     return [
-        *_target_problems(target),
+        *target_problems(target),
         *_head_problems(drafter.dflash),
         *_fit_problems(target, drafter, cfg.tp_size),
     ]
 
 
-def _target_problems(target: ModelConfig) -> list[str]:
-    problem = recurrent_architecture_problem(target) or mla.architecture_problem(target)
-    return [] if problem is None else [problem]
+def target_problems(target: ModelConfig) -> list[str]:
+    """Whether SGLang captures from the target, and trees are verified in its layers.
+
+    The architectures we verify are all captured by SGLang's own classes, so that only others are
+    looked up in its registry, which imports every model.
+    """
+    from sglang.srt.configs.model_config import ModelImpl
+
+    problem = kinds.architecture_problem(target)
+    if problem is None and target.model_impl in (ModelImpl.AUTO, ModelImpl.SGLANG):
+        return []
+    found = capture_problem(target) or problem
+    return [] if found is None else [found]
 
 
 def _head_problems(dflash: DFlashDraftConfig) -> list[str]:

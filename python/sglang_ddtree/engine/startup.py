@@ -12,6 +12,7 @@ from sglang_ddtree.engine.options import (
     TreeOptions,
     resolve_options,
 )
+from sglang_ddtree.engine.pool import pool_problems
 from sglang_ddtree.engine.recurrent.checks import recurrent_problems
 
 if TYPE_CHECKING:
@@ -52,17 +53,19 @@ def resolve(server_args: ServerArgs) -> None:
     )
 
     cfg = resolving_view(server_args)
-    _stop_on(checks.server_problems(cfg))
-    target, drafter = model_config_of(server_args), checks.load_drafter(cfg)
-    _stop_on(checks.model_problems(target, drafter, cfg))
+    stop_on(checks.server_problems(cfg))
+    target = model_config_of(server_args)
+    drafter = checks.load_drafter(cfg)
+    stop_on(checks.model_problems(target, drafter, cfg))
     # Each rank takes its own top-k of its shard of the vocabulary.
     max_topk = min(MAX_TOPK, target.vocab_size // cfg.tp_size)
     options = resolve_options(server_args, drafter.block_size, max_topk)
-    _stop_on(recurrent_problems(target, drafter, options, cfg))
+    stop_on(recurrent_problems(target, drafter, options, cfg))
+    stop_on(pool_problems(options, cfg.max_total_tokens, cfg.page_size or 1))
     prefill, decode = attention_backends_of(cfg)
     drafting = cfg.speculative_draft_attention_backend or _tree_backend(decode)
     by_kernels, problems = selection.verdict(target, options.verify_width, cfg)
-    _stop_on(problems)
+    stop_on(problems)
     if by_kernels:
         declare_resolution(
             server_args,
@@ -89,7 +92,8 @@ def _tree_backend(named: str) -> str:
     return named if named in selection.TREE_BACKENDS else "triton"
 
 
-def _stop_on(problems: list[str]) -> None:
+def stop_on(problems: list[str]) -> None:
+    """Raise one error of all reasons, if there are any."""
     if problems:
         raise DDTreeConfigError(
             "DDTREE can't serve this configuration:\n" + "\n".join(f"  - {p}" for p in problems)

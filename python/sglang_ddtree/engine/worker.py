@@ -25,9 +25,10 @@ from sglang_ddtree.engine.draft import CandidateHead, draft_block_batch
 from sglang_ddtree.engine.hooks import draft_vocabulary
 from sglang_ddtree.engine.kernels import kernels_of
 from sglang_ddtree.engine.kv_rows import KVRows
+from sglang_ddtree.engine.pool import pool_problems
 from sglang_ddtree.engine.rank_check import check_ranks
 from sglang_ddtree.engine.sampling import repeat_rows
-from sglang_ddtree.engine.startup import options_of
+from sglang_ddtree.engine.startup import options_of, stop_on
 from sglang_ddtree.engine.step import Step
 from sglang_ddtree.engine.verify_input import TreeVerifyInput, flat_custom_mask
 from sglang_ddtree.tree import Acceptance, Candidates, DraftTree
@@ -69,6 +70,17 @@ class DDTreeWorker(DFlashWorkerV2):
         )
         self.embed_tokens = unwrap_lora_layer(target_model.get_input_embeddings())
 
+    def alloc_memory_pool(self, *args: Any, **kwargs: Any) -> None:
+        """Allocate the drafter's pool, unless the target's can't hold one request of the tree.
+
+        Raises:
+            DDTreeConfigError: every request would end for want of memory.
+        """
+        held = self.model_runner.effective_logical_max_total_num_tokens
+        page_size = self.model_runner.token_to_kv_pool_allocator.page_size
+        stop_on(pool_problems(self.options, held, page_size))
+        super().alloc_memory_pool(*args, **kwargs)
+
     def init_attention_backends(self) -> None:
         super().init_attention_backends()
         kernels = kernels_of(self.model_runner)
@@ -90,6 +102,11 @@ class DDTreeWorker(DFlashWorkerV2):
     def prewarm_sampling(self) -> SamplingPrewarmResult:
         """Nothing to rehearse: the chain's rejection sampler never runs."""
         return SamplingPrewarmResult()
+
+    def _validate_phase1_sampling_support(self, batch: ScheduleBatch) -> None:
+        """No chain is verified, so that its warning about sampling would be untrue: a tree's
+        sampled tokens are the target's own (``_accept``).
+        """
 
     def _maybe_build_draft_sampler(self) -> None:
         """Keep the drafter's head out of its graph: a tree needs candidates, not an argmax."""

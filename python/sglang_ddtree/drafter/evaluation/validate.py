@@ -103,11 +103,6 @@ def _startup_problems(
 
 def _layer_problems(config: dict[str, Any], target: TargetFacts) -> list[str]:
     problems = []
-    if not target.captures:
-        problems.append(
-            f"SGLang's {target.architecture} has no set_dflash_layers_to_capture: no DFlash "
-            "drafter can be served with it"
-        )
     nested = config.get("dflash_config") or {}
     ids = nested.get("target_layer_ids") or config.get("target_layer_ids") or []
     if target.layers - 1 in ids:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from torch import Tensor
 
 from sglang_ddtree.drafter.errors import DrafterError
 from sglang_ddtree.drafter.model.rope import target_rope
+from sglang_ddtree.engine.target_capture import UnknownArchitectureError, is_captured
+from sglang_ddtree.errors import said_by
 
 
 @dataclass(frozen=True)
@@ -58,14 +61,34 @@ def model_config(path: str, trust_remote_code: bool = False) -> Any:
     folder = Path(path)
     if folder.is_absolute() and not folder.exists():
         raise DrafterError(f"there is no target {path}")
-    try:
+    with _reading(path):
         return ModelConfig(model_path=path, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError) as error:
-        raise DrafterError(f"SGLang can't read the target {path}: {error}") from error
+
+
+@contextmanager
+def _reading(path: str) -> Iterator[None]:
+    """Whatever a config that others wrote makes SGLang and transformers raise is one error."""
+    try:
+        yield
+    except DrafterError:
+        raise
+    except UnknownArchitectureError as error:
+        raise DrafterError(str(error)) from error
+    except Exception as error:
+        raise DrafterError(f"SGLang can't read the target {path}: {said_by(error)}") from error
 
 
 def facts_of(config: Any) -> TargetFacts:
-    """The facts that SGLang's ``ModelConfig`` holds."""
+    """The facts that SGLang's ``ModelConfig`` holds.
+
+    Raises:
+        DrafterError: it lacks one, or SGLang does not know the architecture.
+    """
+    with _reading(config.model_path):
+        return _facts_of(config)
+
+
+def _facts_of(config: Any) -> TargetFacts:
     text = config.hf_text_config
     heads = int(text.num_attention_heads)
     rope = getattr(text, "rope_parameters", None) or getattr(text, "rope_scaling", None) or {}
@@ -88,19 +111,8 @@ def facts_of(config: Any) -> TargetFacts:
         max_positions=int(text.max_position_embeddings),
         rope_bases=bases,
         rope_scaling=scaling,
-        captures=_captures(architecture),
+        captures=is_captured(config),
     )
-
-
-def _captures(architecture: str) -> bool:
-    """Whether SGLang's model class has the hook that DFLASH captures through."""
-    from sglang.srt.models.registry import ModelRegistry
-
-    try:
-        model_class, _ = ModelRegistry.resolve_model_cls([architecture])
-    except ValueError as error:
-        raise DrafterError(f"SGLang has no model class {architecture}: {error}") from error
-    return hasattr(model_class, "set_dflash_layers_to_capture")
 
 
 def weight_files(folder: Path) -> Iterator[Path]:

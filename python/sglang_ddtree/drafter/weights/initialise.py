@@ -16,6 +16,7 @@ from sglang_ddtree.drafter.model.config import DrafterConfig
 from sglang_ddtree.drafter.model.layers import Shape
 from sglang_ddtree.drafter.model.model import Drafter
 from sglang_ddtree.drafter.model.target import TargetFacts, read_tensors
+from sglang_ddtree.engine.target_capture import no_capture
 
 # Head size and KV heads of the published drafters for latent-attention targets.
 LATENT_HEAD_DIM = 128
@@ -119,10 +120,7 @@ def build_config(
         DrafterError: SGLang could not capture from the target, or not load the drafter.
     """
     if not target.captures:
-        raise DrafterError(
-            f"SGLang's {target.architecture} has no set_dflash_layers_to_capture: this "
-            "architecture can't be served with a DFlash drafter"
-        )
+        raise DrafterError(no_capture(target.architecture))
     if wishes.layers < 1 or wishes.block < 2:
         raise DrafterError("--layers must be at least 1 and --block at least 2")
     if wishes.sliding_window is not None and wishes.sliding_window <= wishes.block:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sglang_ddtree.engine.attention.selection import NAME
+from sglang_ddtree.engine.options import DDTreeConfigError
 from sglang_ddtree.ops.dispatch import MLA
 
 if TYPE_CHECKING:
@@ -14,14 +15,26 @@ if TYPE_CHECKING:
 
 
 def verifying_backend(backend: Any) -> Any:
-    """The backend of attention layers in a verify forward, inside SGLang's wrappers."""
+    """The backend of attention layers in a verify forward, inside SGLang's wrappers.
+
+    Raises:
+        DDTreeConfigError: it is none that verifies trees, or a wrapper whose layers go elsewhere.
+    """
     from sglang.srt.layers.attention.hybrid_attn_backend import HybridAttnBackend
+    from sglang.srt.layers.attention.hybrid_linear_attn_backend import HybridLinearAttnBackend
+    from sglang.srt.layers.attention.triton_backend import TritonAttnBackend
     from sglang.srt.model_executor.forward_batch_info import ForwardMode
 
-    backend = getattr(backend, "full_attn_backend", backend)
+    if isinstance(backend, HybridLinearAttnBackend):
+        backend = backend.full_attn_backend
     if isinstance(backend, HybridAttnBackend):
-        return backend._select_backend(ForwardMode.TARGET_VERIFY)
-    return backend
+        backend = backend._select_backend(ForwardMode.TARGET_VERIFY)
+    if getattr(backend, "reads_tree", False) or isinstance(backend, TritonAttnBackend):
+        return backend
+    raise DDTreeConfigError(
+        f"attention in this target runs through SGLang's {type(backend).__name__}, in which trees "
+        "are not verified: serve it without speculation"
+    )
 
 
 def reads_tree(backend: Any) -> bool:

@@ -17,6 +17,7 @@ def register_all() -> None:
         recurrent_verify,
         request_checks,
         row_headroom,
+        startup_refusals,
         verify_mask,
     )
 
@@ -29,6 +30,7 @@ def register_all() -> None:
         recurrent_verify,
         request_checks,
         row_headroom,
+        startup_refusals,
         verify_mask,
     ):
         module.register()

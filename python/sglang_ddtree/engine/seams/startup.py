@@ -128,4 +128,28 @@ SEAMS = (
         (),
         "size the reserve of a tree in pages",
     ),
+    Seam("sglang.srt.server_args.ServerArgs.resolve_once", (), "end with the reasons of a refusal"),
+    Seam(
+        "sglang.srt.managers.scheduler.Scheduler.__init__", (), "refuse what only a scheduler knows"
+    ),
+    Seam(
+        "sglang.srt.model_executor.model_runner.ModelRunner.effective_logical_max_total_num_tokens",
+        (),
+        "refuse a pool that can't hold one request",
+    ),
+    Seam(
+        "sglang.srt.model_loader.utils.get_model_architecture",
+        ("model_config",),
+        "see whether SGLang captures a target's layers",
+    ),
+    Seam(
+        "sglang.srt.layers.attention.hybrid_linear_attn_backend.HybridLinearAttnBackend",
+        ("full_attn_backend",),
+        "find the backend that verifies",
+    ),
+    Seam(
+        "sglang.srt.speculative.dflash_worker_v2.DFlashWorkerV2.alloc_memory_pool",
+        (),
+        "look at the target's pool first",
+    ),
 )
