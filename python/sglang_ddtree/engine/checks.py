@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,38 +9,13 @@ from sglang_ddtree.dflash.checkpoint import coverage_problems, vocabulary_proble
 from sglang_ddtree.engine import mla
 from sglang_ddtree.engine.attention import kinds
 from sglang_ddtree.engine.attention.selection import TREE_BACKENDS, is_wanted
-from sglang_ddtree.engine.options import DDTreeConfigError
 from sglang_ddtree.engine.target_capture import capture_problem
-from sglang_ddtree.errors import said_by
 
 if TYPE_CHECKING:
     from sglang.srt.configs.model_config import ModelConfig
     from sglang.srt.speculative.dflash_utils import DFlashDraftConfig
 
-
-@dataclass(frozen=True)
-class Drafter:
-    """A drafter's checkpoint as its config describes it.
-
-    Attributes:
-        path: local folder, or a hub name.
-        hidden_size, num_heads, num_kv_heads: of its layers.
-        vocab_size: of the target it was trained for.
-        dflash: SGLang's parsed DFlash settings.
-    """
-
-    path: str
-    hidden_size: int
-    num_heads: int
-    num_kv_heads: int
-    vocab_size: int
-    dflash: DFlashDraftConfig
-
-    @property
-    def block_size(self) -> int:
-        block_size = self.dflash.resolve_block_size(default=16)
-        assert block_size is not None
-        return block_size
+    from sglang_ddtree.engine.drafter_facts import DrafterFacts
 
 
 def server_problems(cfg: Any) -> list[str]:
@@ -100,45 +74,7 @@ def server_problems(cfg: Any) -> list[str]:
     return problems
 
 
-def load_drafter(cfg: Any) -> Drafter:
-    """Read the drafter's config through SGLang's own loader.
-
-    Raises:
-        DDTreeConfigError: the config can't be found or is not a DFlash drafter's.
-    """
-    try:
-        return _drafter_of(cfg)
-    except Exception as error:  # of transformers, of huggingface_hub, and of what they parse
-        raise DDTreeConfigError(
-            f"SGLang can't read the config.json of the drafter {cfg.speculative_draft_model_path}: "
-            f"{said_by(error)}"
-        ) from error
-
-
-def _drafter_of(cfg: Any) -> Drafter:
-    import json
-
-    from sglang.srt.speculative.dflash_utils import parse_dflash_draft_config
-    from sglang.srt.utils.hf_transformers_utils import get_config
-
-    hf_config = get_config(
-        cfg.speculative_draft_model_path,
-        trust_remote_code=cfg.trust_remote_code,
-        revision=cfg.speculative_draft_model_revision,
-        model_override_args=json.loads(cfg.json_model_override_args),
-    )
-    text = hf_config.get_text_config()
-    return Drafter(
-        path=cfg.speculative_draft_model_path,
-        hidden_size=text.hidden_size,
-        num_heads=text.num_attention_heads,
-        num_kv_heads=getattr(text, "num_key_value_heads", None) or text.num_attention_heads,
-        vocab_size=text.vocab_size,
-        dflash=parse_dflash_draft_config(draft_hf_config=hf_config),
-    )
-
-
-def model_problems(target: ModelConfig, drafter: Drafter, cfg: Any) -> list[str]:
+def model_problems(target: ModelConfig, drafter: DrafterFacts, cfg: Any) -> list[str]:
     """Whether the target is of a kind we verify trees for, and the drafter fits it.
 
     Args:
@@ -185,7 +121,7 @@ def _head_problems(dflash: DFlashDraftConfig) -> list[str]:
     ]
 
 
-def _fit_problems(target: ModelConfig, drafter: Drafter, tp_size: int) -> list[str]:
+def _fit_problems(target: ModelConfig, drafter: DrafterFacts, tp_size: int) -> list[str]:
     problems = []
     dflash, num_layers = drafter.dflash, target.num_hidden_layers
     if drafter.hidden_size != target.hidden_size:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sglang_ddtree.engine import checks
 from sglang_ddtree.engine.attention import selection
+from sglang_ddtree.engine.drafter_facts import load_drafter
 from sglang_ddtree.engine.options import (
     MAX_TOPK,
     DDTreeConfigError,
@@ -55,7 +56,7 @@ def resolve(server_args: ServerArgs) -> None:
     cfg = resolving_view(server_args)
     stop_on(checks.server_problems(cfg))
     target = model_config_of(server_args)
-    drafter = checks.load_drafter(cfg)
+    drafter = load_drafter(cfg)
     stop_on(checks.model_problems(target, drafter, cfg))
     # Each rank takes its own top-k of its shard of the vocabulary.
     max_topk = min(MAX_TOPK, target.vocab_size // cfg.tp_size)

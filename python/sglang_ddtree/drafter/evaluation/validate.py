@@ -84,6 +84,7 @@ def _startup_problems(
     drafter: Path, target: Any, tp_size: int, trust_remote_code: bool
 ) -> list[str]:
     from sglang_ddtree.engine import checks
+    from sglang_ddtree.engine.drafter_facts import load_drafter
     from sglang_ddtree.engine.options import DDTreeConfigError
 
     server = SimpleNamespace(
@@ -95,7 +96,7 @@ def _startup_problems(
         tp_size=tp_size,
     )
     try:
-        found = checks.load_drafter(server)
+        found = load_drafter(server)
     except DDTreeConfigError as error:
         return [str(error)]
     return checks.model_problems(target, found, server)

@@ -9,7 +9,7 @@ from sglang_ddtree.engine.recurrent.memory import dtype_name
 if TYPE_CHECKING:
     from sglang.srt.configs.model_config import ModelConfig
 
-    from sglang_ddtree.engine.checks import Drafter
+    from sglang_ddtree.engine.drafter_facts import DrafterFacts
     from sglang_ddtree.engine.options import TreeOptions
 
 # ``hybrid_gdn_config`` knows them (srt/configs/hybrid_arch.py:55@0.5.23): gated delta rule in all
@@ -36,7 +36,7 @@ def architecture_problem(target: ModelConfig) -> str | None:
 
 
 def recurrent_problems(
-    target: ModelConfig, drafter: Drafter, options: TreeOptions, cfg: Any
+    target: ModelConfig, drafter: DrafterFacts, options: TreeOptions, cfg: Any
 ) -> list[str]:
     """Settings that a target with recurrent layers does not go with.
 
