@@ -79,6 +79,11 @@ SEAMS = (
         "change SGLang where it has no seam",
     ),
     Seam(
+        f"{_SRT}.utils.common.configure_logger",
+        ("server_args", "prefix"),
+        "end processes whose launcher has died",
+    ),
+    Seam(
         f"{_SRT}.speculative.dflash_utils.validate_dflash_request",
         ("req", "enable_overlap"),
         "refuse requests that trees don't serve",
