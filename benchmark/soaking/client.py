@@ -133,6 +133,7 @@ class Client:
                 answer.status, content = await self.post(call.path, call.body)
                 await asyncio.sleep(self.sleep_s)
             finally:
-                status, _ = await self.post("/continue_generation", {})
+                if not self._session.closed:  # as it is when SIGTERM ends all of this
+                    status, _ = await self.post("/continue_generation", {})
             if answer.status != 200 or status != 200:
                 answer.error = f"{content.decode()}; to go on: {status}"
