@@ -1,12 +1,18 @@
-"""Divides the tests into the two lanes of ``scripts/test.sh``."""
+"""How tests end, and how they divide into the two lanes of ``scripts/test.sh``."""
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
 
 SERVER_TESTS = Path(__file__).parent / "server"
+
+
+def pytest_configure() -> None:
+    """SIGTERM stops the tests as Ctrl-C does: fixtures end what they have started."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marks

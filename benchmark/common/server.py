@@ -1,4 +1,8 @@
-"""A real SGLang server on loopback, started for one purpose and always stopped."""
+"""A real SGLang server on loopback, started for one purpose and always stopped.
+
+It ends with the process that started it, however that one ends: by itself, by SIGINT, SIGTERM or
+SIGKILL.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +24,7 @@ from typing import Any
 import requests
 
 from common.pairs import Pair
+from sglang_ddtree import lifetime
 
 START_TIMEOUT_S = 300
 STOP_TIMEOUT_S = 20
@@ -90,6 +95,7 @@ class Server:
         self.log_file = Path(path)
 
     def __enter__(self) -> Server:
+        lifetime.unwind_on_sigterm()
         with self.log_file.open("wb") as log:
             self._process = subprocess.Popen(
                 self.command,
@@ -97,6 +103,7 @@ class Server:
                 stderr=subprocess.STDOUT,
                 env=self._env,
                 start_new_session=True,
+                preexec_fn=lifetime.bound(),
             )
         try:
             self._wait_until_healthy()
@@ -122,11 +129,14 @@ class Server:
         """End the server and every process it started."""
         if self._process is None:
             return
-        for sign in (signal.SIGTERM, signal.SIGKILL):
+        try:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, sign)
+                os.killpg(self._process.pid, signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(STOP_TIMEOUT_S)
+        finally:
+            lifetime.kill(self._process.pid)
+            self._process.wait()
         self._process = None
         self.log_file.unlink(missing_ok=True)
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+from server.client import wait_until
+from sglang_ddtree import lifetime
 
 SERVER_FLAGS = ("--dtype", "float32", "--max-total-tokens", "16384", "--mem-fraction-static", "0.2")
 DEADLINE_S = 400
@@ -23,6 +25,7 @@ def start(step: str, work: Path, *arguments: str) -> subprocess.Popen[str]:
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
+        preexec_fn=lifetime.bound(),
     )
 
 
@@ -35,12 +38,13 @@ def run(step: str, work: Path, *arguments: str) -> str:
     return output
 
 
-def kill_once(process: subprocess.Popen[str], condition: Callable[[], bool]) -> None:
-    """SIGKILL a step and all its processes as soon as the condition holds."""
+def end_once(process: subprocess.Popen[str], condition: Callable[[], bool]) -> None:
+    """SIGTERM a step, it alone, as soon as the condition holds: all its processes end with it."""
     deadline = time.monotonic() + DEADLINE_S
     while not condition():
-        assert process.poll() is None, "ended before it could be killed"
+        assert process.poll() is None, "ended before it could be stopped"
         assert time.monotonic() < deadline
         time.sleep(0.01)  # between looks at the condition
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    process.terminate()
+    assert process.wait(DEADLINE_S) == 128 + signal.SIGTERM
+    assert wait_until(lambda: not lifetime.members(process.pid))

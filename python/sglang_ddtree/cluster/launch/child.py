@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterable, Mapping
 from typing import TextIO
 
 import psutil
 
-_PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None, use_errno=True)
+from sglang_ddtree import lifetime
+
 _SCHEDULER = "sglang::scheduler"  # then its ranks, such as _PP0_TP1
 _TP_RANK = re.compile(r"_TP(\d+)")
 
@@ -24,11 +22,10 @@ _TP_RANK = re.compile(r"_TP(\d+)")
 class Child:
     """One started program and everything that it starts.
 
-    The kernel kills it when this process dies, whatever kills that; SGLang's own processes then
-    end with it (srt/utils/common.py: kill_itself_when_parent_died@0.5.23). It leads a session, so
-    that a Ctrl-C at the terminal reaches only this process and all its descendants can be found.
+    It dies with this process (see ``lifetime.bound``). It leads a session, so that a Ctrl-C at the
+    terminal reaches only this process and all its descendants can be found.
 
-    Start it from the main thread: the kernel watches the thread that forks.
+    Start it from the main thread.
 
     cores: which it may run on, all of this process's by default.
     """
@@ -42,7 +39,7 @@ class Child:
         out: TextIO = sys.stdout,
     ) -> None:
         self.name = name
-        self._parent = os.getpid()
+        self._bind = lifetime.bound()
         self._cores = cores
         self.last_line = ""
         self.process = subprocess.Popen(
@@ -61,9 +58,7 @@ class Child:
 
     def _prepare(self) -> None:
         """Runs between fork and exec."""
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != self._parent:
-            os._exit(1)  # it died before it could be watched
+        self._bind()
         if self._cores:
             os.sched_setaffinity(0, self._cores)
 
@@ -94,14 +89,7 @@ class Child:
 
     def members(self) -> list[psutil.Process]:
         """All living processes of its session."""
-        found = []
-        for process in psutil.process_iter():
-            try:
-                if os.getsid(process.pid) == self.pid and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-            except (ProcessLookupError, psutil.NoSuchProcess):
-                continue  # ended while looking
-        return found
+        return lifetime.members(self.pid)
 
     def ranks(self) -> dict[int, psutil.Process]:
         """SGLang's tensor-parallel ranks on this machine, by the titles they give themselves."""
@@ -124,15 +112,6 @@ class Child:
     def kill(self, timeout_s: float = 10) -> list[psutil.Process]:
         """SIGKILL everything in its session; returns what is left after `timeout_s`, normally
         nothing."""
-        deadline = time.monotonic() + timeout_s
-        while True:
-            left = self.members()
-            for process in left:
-                try:
-                    process.kill()
-                except psutil.NoSuchProcess:
-                    continue
-            self.process.poll()
-            if not left or time.monotonic() > deadline:
-                return left
-            time.sleep(0.05)  # until the kernel has taken them down
+        left = lifetime.kill(self.pid, timeout_s)
+        self.process.poll()
+        return left

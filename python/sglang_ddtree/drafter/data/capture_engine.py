@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 import zlib
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sglang_ddtree import lifetime
 from sglang_ddtree.drafter.data import capture_hook
 from sglang_ddtree.drafter.data.samples import Likeliest
 from sglang_ddtree.drafter.errors import DrafterError, explain_os_error
@@ -24,7 +26,7 @@ _MEMORY = Path("/dev/shm")
 
 
 class CaptureEngine:
-    """The target, started on entry and stopped on exit.
+    """The target, started on entry and stopped on exit, and with this process, however it ends.
 
     Hidden states come from the capture that DFLASH prefills with
     (``--enable-return-aux-hidden-states``, srt/arg_groups/fields/exec_.py:127@0.5.23), so they are
@@ -74,6 +76,8 @@ class CaptureEngine:
         from sglang.srt.entrypoints.engine import Engine
         from sglang.srt.server_args import prepare_server_args
 
+        lifetime.unwind_on_sigterm()
+
         class Capturing(Engine):
             run_scheduler_process_func = staticmethod(capture_hook.run_scheduler)
 
@@ -84,6 +88,7 @@ class CaptureEngine:
         # As the Engine itself does where it fills in a field of a record made elsewhere.
         msgspec.Struct.__setattr__(server_args, "custom_sigquit_handler", engine_failed)
         self._engine = Capturing(server_args=server_args)
+        self._engine.tokenizer_manager.signal_handler_class = _signal_handler()
         return self
 
     def __exit__(
@@ -163,6 +168,24 @@ class CaptureEngine:
         ids[start:] = torch.tensor([[token for _, token, _ in row] for row in rows])
         probs[start:] = torch.tensor([[value for value, _, _ in row] for row in rows]).exp()
         return Likeliest(ids, probs.to(torch.bfloat16))
+
+
+def _signal_handler() -> type:
+    """SGLang's handler of signals, but SIGTERM goes to whoever handles it now.
+
+    SGLang's would wait for a moment without requests (srt/managers/tokenizer_manager.py:3507
+    @0.5.23), and a capture sends one batch after the other.
+    """
+    from sglang.srt.managers.tokenizer_manager import SignalHandler
+
+    handle = signal.getsignal(signal.SIGTERM)
+
+    class Handler(SignalHandler):
+        def sigterm_handler(self, signum: int = signal.SIGTERM, frame: Any = None) -> None:
+            if callable(handle):
+                handle(signal.SIGTERM, None)
+
+    return Handler
 
 
 def engine_failed(*_: Any) -> None:

@@ -152,4 +152,9 @@ SEAMS = (
         (),
         "look at the target's pool first",
     ),
+    Seam(
+        "sglang.srt.utils.common.configure_logger",
+        ("server_args", "prefix"),
+        "end processes whose launcher has died",
+    ),
 )
