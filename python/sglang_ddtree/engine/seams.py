@@ -43,6 +43,8 @@ _SRT = "sglang.srt"
 _ATTENTION = f"{_SRT}.layers.attention"
 _GDN = f"{_SRT}.layers.attention.linear.gdn_backend.GDNAttnBackend"
 _CONFIGURATOR = f"{_SRT}.mem_cache.kv_cache_configurator"
+_OLLAMA = "entrypoints.ollama.serving.OllamaServing"
+_TOKENIZER = "managers.tokenizer_manager.TokenizerManager"
 _DFLASH = f"{_SRT}.speculative.dflash_worker_v2.DFlashWorkerV2"
 
 SEAMS = (
@@ -82,6 +84,27 @@ SEAMS = (
         f"{_SRT}.speculative.dflash_utils.validate_dflash_request",
         ("req", "enable_overlap"),
         "refuse requests that trees don't serve",
+    ),
+    *(
+        Seam(f"{_SRT}.{path}", parameters, "refuse requests before they are queued")
+        for path, parameters in (
+            (f"{_TOKENIZER}.generate_request", ("obj", "request")),
+            (f"{_TOKENIZER}._validate_one_request", ("obj", "input_ids")),
+            ("entrypoints.http_server.serve_generate_request", ("obj", "request")),
+            ("entrypoints.http_server._create_error_response", ("e",)),
+            (
+                "entrypoints.openai.serving_chat.OpenAIServingChat._convert_to_internal_request",
+                ("request", "raw_request"),
+            ),
+            (
+                "entrypoints.openai.serving_responses.OpenAIServingResponses"
+                "._generate_with_builtin_tools",
+                ("request_id", "request_prompt", "adapted_request", "raw_request"),
+            ),
+            (f"{_OLLAMA}.handle_chat", ("request", "raw_request")),
+            (f"{_OLLAMA}.handle_generate", ("request", "raw_request")),
+            (f"{_OLLAMA}._convert_options_to_sampling_params", ("options",)),
+        )
     ),
     Seam(
         f"{_SRT}.speculative.dflash_utils.resolve_dflash_verify_mask_policy",

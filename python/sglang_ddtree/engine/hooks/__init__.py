@@ -16,6 +16,7 @@ def register_all() -> None:
         recurrent_snapshots,
         recurrent_verify,
         request_checks,
+        request_entrance,
         row_headroom,
         verify_mask,
     )
@@ -28,6 +29,7 @@ def register_all() -> None:
         recurrent_snapshots,
         recurrent_verify,
         request_checks,
+        request_entrance,
         row_headroom,
         verify_mask,
     ):
