@@ -50,8 +50,8 @@ GENERATE: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ),
 ]
 JSON_FORMAT = {"type": "json_schema", "json_schema": {"name": "record", "schema": SCHEMA}}
-TOOL = {"type": "function", "function": {"name": "look_up", "parameters": SCHEMA}}
-NAMED_TOOL = {"type": "function", "function": {"name": "look_up"}}
+TOOL: dict[str, Any] = {"type": "function", "function": {"name": "look_up", "parameters": SCHEMA}}
+NAMED_TOOL: dict[str, Any] = {"type": "function", "function": {"name": "look_up"}}
 # Name in the message, fields of the request.
 CHAT: list[tuple[str, dict[str, Any]]] = [
     ("logprobs", {"logprobs": True, "top_logprobs": 2}),
@@ -87,7 +87,10 @@ MESSAGES: list[tuple[str, dict[str, Any]]] = [
 ]
 RESPONSES: list[tuple[str, dict[str, Any]]] = [
     ("text.format", {"text": {"format": {"type": "json_schema", "name": "r", "schema": SCHEMA}}}),
-    ("include", {"include": ["message.output_text.logprobs"]}),
+    (
+        "tool_choice",
+        {"tools": [{"type": "function", **TOOL["function"]}], "tool_choice": "required"},
+    ),
     ("frequency_penalty", {"frequency_penalty": 0.5}),
 ]
 OLLAMA: list[tuple[str, dict[str, Any]]] = [

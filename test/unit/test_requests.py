@@ -42,6 +42,7 @@ SIZE = 100
         ),
         ("json_schema", "/v1/messages", {"tool_choice": {"type": "any"}}, "tool_choice"),
         ("json_schema", "/v1/responses", {"text": {"format": {"type": "x"}}}, "text.format"),
+        ("return_logprob", "/v1/responses", {"include": ["x"]}, "include"),
         ("json_schema", "/api/chat", {"format": "json"}, "format"),
         ("lora_path", "/v1/completions", {"model": "a:b"}, "LoRA adapters (model)"),
         # Nothing in the body asks for it: a default of the model.

@@ -89,6 +89,11 @@ SEAMS = (
         Seam(f"{_SRT}.{path}", parameters, "refuse requests before they are queued")
         for path, parameters in (
             (f"{_TOKENIZER}.generate_request", ("obj", "request")),
+            (f"{_TOKENIZER}._dispatch_to_scheduler", ("obj",)),
+            (f"{_TOKENIZER}._async_dispatch_to_scheduler", ("obj",)),
+            ("managers.io_struct.msgpack_encode", ("obj",)),
+            ("managers.io_struct._msgpack_decoder", ()),
+            ("managers.io_struct._USE_PICKLE_IPC", ()),
             (f"{_TOKENIZER}._validate_one_request", ("obj", "input_ids")),
             ("entrypoints.http_server.serve_generate_request", ("obj", "request")),
             ("entrypoints.http_server._create_error_response", ("e",)),
@@ -105,6 +110,41 @@ SEAMS = (
             (f"{_OLLAMA}.handle_generate", ("request", "raw_request")),
             (f"{_OLLAMA}._convert_options_to_sampling_params", ("options",)),
         )
+    ),
+    *(
+        Seam(
+            f"{_SRT}.managers.tokenizer_control_mixin.TokenizerControlMixin.{method}",
+            ("req",),
+            "answer a profile that can't be made",
+        )
+        for method in ("start_profile", "_execute_profile")
+    ),
+    Seam(
+        f"{_SRT}.session.session_controller.Session.create_req",
+        ("req",),
+        "replace what a session holds",
+    ),
+    *(
+        Seam(
+            f"{_SRT}.managers.tp_worker.BaseTpWorker.{method}",
+            ("recv_req",),
+            "answer a weight group that does not exist",
+        )
+        for method in (
+            "init_weights_update_group",
+            "destroy_weights_update_group",
+            "init_weights_send_group_for_remote_instance",
+            "send_weights_to_remote_instance",
+        )
+    ),
+    *(
+        Seam(
+            f"{_SRT}.managers.tokenizer_control_mixin.TokenizerControlMixin"
+            f".{action}_expert_distribution_record",
+            ("self",),
+            "refuse to record experts without a recorder",
+        )
+        for action in ("start", "stop", "dump")
     ),
     Seam(
         f"{_SRT}.speculative.dflash_utils.resolve_dflash_verify_mask_policy",

@@ -47,7 +47,11 @@ def check(manager: Any, obj: GenerateReqInput, request: Request | None) -> None:
     vocab_size = manager.model_config.vocab_size
     if obj.text is None and (found := prompts.problem(obj.input_ids, vocab_size)):
         raise BadRequest(found)
-    if obj.text is not None and manager.tokenizer is not None and not brings_tokens(manager, obj):
+    if brings_tokens(manager, obj):
+        return
+    if obj.text is None and obj.input_ids == []:
+        raise BadRequest(prompts.EMPTY)
+    if obj.text is not None and manager.tokenizer is not None:
         check_texts(manager.tokenizer, obj.text)
 
 
