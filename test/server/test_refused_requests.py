@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from common.server import Server
 
-from server.client import events, is_idle, wait_until
+from server.client import is_idle, wait_until
+from server.configurations import PAIR
 from server.oracle import Oracle
 
 pytestmark = pytest.mark.parametrize("tree", ["narrow"], indirect=True)
@@ -49,24 +50,53 @@ GENERATE: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ),
 ]
 JSON_FORMAT = {"type": "json_schema", "json_schema": {"name": "record", "schema": SCHEMA}}
-TOOL = {"type": "function", "function": {"name": "look_up", "parameters": SCHEMA}}
+TOOL: dict[str, Any] = {"type": "function", "function": {"name": "look_up", "parameters": SCHEMA}}
+NAMED_TOOL: dict[str, Any] = {"type": "function", "function": {"name": "look_up"}}
+# Name in the message, fields of the request.
 CHAT: list[tuple[str, dict[str, Any]]] = [
-    ("return_logprob", {"logprobs": True, "top_logprobs": 2}),
-    ("json_schema", {"response_format": JSON_FORMAT}),
-    ("json_schema", {"response_format": {"type": "json_object"}}),
+    ("logprobs", {"logprobs": True, "top_logprobs": 2}),
+    ("response_format", {"response_format": JSON_FORMAT}),
+    ("response_format", {"response_format": {"type": "json_object"}}),
+    ("tool_choice", {"tools": [TOOL], "tool_choice": "required"}),
+    ("tool_choice", {"tools": [TOOL], "tool_choice": NAMED_TOOL}),
     ("frequency_penalty", {"frequency_penalty": 0.5}),
     ("presence_penalty", {"presence_penalty": 0.5}),
     ("repetition_penalty", {"repetition_penalty": 1.1}),
-    ("min_new_tokens", {"min_tokens": 3}),
+    ("min_tokens", {"min_tokens": 3}),
     ("logit_bias", {"logit_bias": {"17": 5.0}}),
     ("regex", {"regex": "[a-z]+"}),
     ("ebnf", {"ebnf": 'root ::= "yes"'}),
+    ("LoRA adapters (model)", {"model": "tiny:adapter"}),
 ]
 COMPLETION: list[tuple[str, dict[str, Any]]] = [
-    ("return_logprob", {"logprobs": 2}),
+    ("logprobs", {"logprobs": 2}),
     ("frequency_penalty", {"frequency_penalty": 0.5}),
+    ("min_tokens", {"min_tokens": 3}),
     ("logit_bias", {"logit_bias": {"17": 5.0}}),
+    ("response_format", {"response_format": {"type": "json_object"}}),
+    ("json_schema", {"json_schema": json.dumps(SCHEMA)}),
     ("regex", {"regex": "[a-z]+"}),
+]
+ANTHROPIC_TOOL = {"name": "look_up", "input_schema": SCHEMA}
+MESSAGES: list[tuple[str, dict[str, Any]]] = [
+    ("tool_choice", {"tools": [ANTHROPIC_TOOL], "tool_choice": {"type": "any"}}),
+    (
+        "output_config.format",
+        {"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}},
+    ),
+]
+RESPONSES: list[tuple[str, dict[str, Any]]] = [
+    ("text.format", {"text": {"format": {"type": "json_schema", "name": "r", "schema": SCHEMA}}}),
+    (
+        "tool_choice",
+        {"tools": [{"type": "function", **TOOL["function"]}], "tool_choice": "required"},
+    ),
+    ("frequency_penalty", {"frequency_penalty": 0.5}),
+]
+OLLAMA: list[tuple[str, dict[str, Any]]] = [
+    ("format", {"format": "json"}),
+    ("format", {"format": SCHEMA}),
+    ("options.presence_penalty", {"options": {"presence_penalty": 0.5}}),
 ]
 
 
@@ -78,10 +108,21 @@ def cases() -> list[tuple[str, str, dict[str, Any]]]:
         found.append((feature, "/generate", {"text": "x = 1", "sampling_params": params, **fields}))
     common = {"model": "tiny", "max_tokens": 8}
     messages = [{"role": "user", "content": "x"}]
-    for feature, fields in CHAT:
-        found.append((feature, "/v1/chat/completions", {**common, "messages": messages, **fields}))
-    for feature, fields in COMPLETION:
-        found.append((feature, "/v1/completions", {**common, "prompt": "x = 1", **fields}))
+    chat = {**common, "messages": messages}
+    for path, body, requests in (
+        ("/v1/chat/completions", chat, CHAT),
+        ("/invocations", chat, CHAT[:2]),
+        ("/v1/completions", {**common, "prompt": "x = 1"}, COMPLETION),
+        ("/v1/messages", chat, MESSAGES),
+        (
+            "/v1/responses",
+            {"model": str(PAIR.target), "max_output_tokens": 8, "input": "x"},
+            RESPONSES,
+        ),
+        ("/api/chat", {"model": "tiny", "messages": messages}, OLLAMA),
+        ("/api/generate", {"model": "tiny", "prompt": "x = 1"}, OLLAMA),
+    ):
+        found += [(feature, path, {**body, **fields}) for feature, fields in requests]
     return found
 
 
@@ -92,21 +133,33 @@ CASES = pytest.mark.parametrize(
 
 
 @CASES
-def test_refused(tree: Server, feature: str, path: str, body: dict[str, Any]) -> None:
-    answer = tree.post(path, body)
+@pytest.mark.parametrize("streamed", [False, True])
+def test_refused(
+    tree: Server, feature: str, path: str, body: dict[str, Any], streamed: bool
+) -> None:
+    """In the words of the API called, and before a stream begins."""
+    answer = tree.post(path, {**body, "stream": streamed})
     assert answer.status_code == 400, answer.text
-    assert f"DDTREE does not support {feature}" in answer.text
+    assert f"DDTREE does not support {feature} yet" in answer.text
 
 
-@CASES
-def test_refused_in_a_stream(tree: Server, feature: str, path: str, body: dict[str, Any]) -> None:
-    """SGLang has sent its 200 by then; the refusal is the stream's only event."""
-    with tree.post(path, {**body, "stream": True}, stream=True) as response:
-        received = list(events(response))
-    assert len(received) == 1, received
-    text = json.dumps(received)
-    assert f"DDTREE does not support {feature}" in text
-    assert "400" in text
+MIN_P = [
+    ("/generate", {"text": "x", "sampling_params": {"min_p": 0.1, "max_new_tokens": 4}}),
+    ("/v1/completions", {"model": "tiny", "prompt": "x", "min_p": 0.1, "max_tokens": 4}),
+    (
+        "/v1/chat/completions",
+        {"model": "tiny", "messages": [{"role": "user", "content": "x"}], "min_p": 0.1},
+    ),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), MIN_P, ids=[path for path, _ in MIN_P])
+@pytest.mark.parametrize("streamed", [False, True])
+def test_min_p_beside_seeds(tree: Server, path: str, body: dict[str, Any], streamed: bool) -> None:
+    """SGLang's sampler would stop the server at the first of them."""
+    answer = tree.post(path, {**body, "stream": streamed})
+    assert answer.status_code == 400, answer.text
+    assert "min_p does not work with --enable-deterministic-inference" in answer.text
 
 
 def test_one_refusal_names_all_features(tree: Server) -> None:

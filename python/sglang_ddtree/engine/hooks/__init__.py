@@ -5,34 +5,30 @@ Each module names the upstream function it changes in ``TARGET``.
 
 from __future__ import annotations
 
+from importlib import import_module
+
+HOOKS = (
+    "cli_arguments",
+    "draft_embeddings",
+    "draft_vocabulary",
+    "expert_record",
+    "orphans",
+    "profile_requests",
+    "recurrent_memory",
+    "recurrent_snapshots",
+    "recurrent_verify",
+    "request_checks",
+    "request_entrance",
+    "row_headroom",
+    "scheduler_messages",
+    "session_replace",
+    "startup_refusals",
+    "verify_mask",
+    "weight_groups",
+)
+
 
 def register_all() -> None:
     """Queue every hook; SGLang applies them when all plugins have been loaded."""
-    from sglang_ddtree.engine.hooks import (
-        cli_arguments,
-        draft_embeddings,
-        draft_vocabulary,
-        orphans,
-        recurrent_memory,
-        recurrent_snapshots,
-        recurrent_verify,
-        request_checks,
-        row_headroom,
-        startup_refusals,
-        verify_mask,
-    )
-
-    for module in (
-        cli_arguments,
-        draft_embeddings,
-        draft_vocabulary,
-        orphans,
-        recurrent_memory,
-        recurrent_snapshots,
-        recurrent_verify,
-        request_checks,
-        row_headroom,
-        startup_refusals,
-        verify_mask,
-    ):
-        module.register()
+    for name in HOOKS:
+        import_module(f"{__name__}.{name}").register()

@@ -1,7 +1,8 @@
-"""HTTP 400 for request features that trees do not serve yet.
+"""HTTP 400 for request features that trees do not serve yet: the second line, in the scheduler.
 
-The scheduler asks ``validate_dflash_request`` before a request is queued and aborts the request
-with its message (srt/managers/scheduler.py:3144@0.5.23).
+Requests are refused where they come in (``hooks/request_entrance.py``); here is met what came
+another way. The scheduler asks ``validate_dflash_request`` before a request is queued and aborts
+the request with its message (srt/managers/scheduler.py:3144@0.5.23).
 """
 
 from __future__ import annotations
@@ -17,42 +18,19 @@ TARGET = "sglang.srt.speculative.dflash_utils.validate_dflash_request"
 
 
 def refuse_unsupported(error: str | None, req: Req, enable_overlap: bool) -> str | None:
-    """Message for the first feature of ``req`` that DDTREE does not serve, else ``error``."""
-    from sglang.srt.runtime_context import get_spec
+    """Message for the features of ``req`` that DDTREE does not serve, else ``error``."""
+    from sglang_ddtree.engine.requests import entrance, features, message
 
-    if error is not None or get_spec().speculative_algorithm != "DDTREE":
+    if error is not None or not entrance.applies():
         return error
-    features = unsupported_features(req)
-    if not features:
+    found = features.of_queued(req, entrance.deterministic())
+    if not found:
         return None
-    # An aborted request still goes through one prefill, which would run the client's processor.
+    # An aborted request still goes through one prefill, which would run the client's processor
+    # and stop at a min_p beside seeds.
     req.custom_logit_processor = None
-    return (
-        f"DDTREE does not support {', '.join(features)} yet; remove it from the request, or serve "
-        "without --speculative-algorithm DDTREE."
-    )
-
-
-def unsupported_features(req: Req) -> list[str]:
-    """Names of the request fields that would change logits in a way a tree does not apply yet."""
-    params = req.sampling_params
-    present = {
-        "return_logprob": req.return_logprob,
-        "return_hidden_states": req.return_hidden_states,
-        "return_sampling_mask": req.return_sampling_mask,
-        "custom_logit_processor": req.custom_logit_processor is not None,
-        "json_schema": params.json_schema is not None,
-        "regex": params.regex is not None,
-        "ebnf": params.ebnf is not None,
-        "structural_tag": params.structural_tag is not None,
-        "frequency_penalty": params.frequency_penalty != 0.0,
-        "presence_penalty": params.presence_penalty != 0.0,
-        "repetition_penalty": params.repetition_penalty != 1.0,
-        "min_new_tokens": params.min_new_tokens > 0,
-        "logit_bias": bool(params.logit_bias),
-        "LoRA adapters": req.lora_id is not None,
-    }
-    return [name for name, asked in present.items() if asked]
+    req.sampling_params.min_p = 0.0
+    return message.unsupported(found)
 
 
 def register() -> None:

@@ -20,4 +20,103 @@ SEAMS = (
         ("batch",),
         "keep back a warning about chains",
     ),
+    Seam(
+        "sglang.srt.managers.tokenizer_manager.TokenizerManager.generate_request",
+        ("obj", "request"),
+        "refuse requests before they are queued",
+    ),
+    Seam(
+        "sglang.srt.managers.tokenizer_manager.TokenizerManager._dispatch_to_scheduler",
+        ("obj",),
+        "refuse requests before they are queued",
+    ),
+    Seam(
+        "sglang.srt.managers.tokenizer_manager.TokenizerManager._async_dispatch_to_scheduler",
+        ("obj",),
+        "refuse requests before they are queued",
+    ),
+    Seam(
+        "sglang.srt.managers.io_struct.msgpack_encode",
+        ("obj",),
+        "refuse requests before they are queued",
+    ),
+    Seam(
+        "sglang.srt.managers.io_struct._msgpack_decoder",
+        (),
+        "refuse requests before they are queued",
+    ),
+    Seam(
+        "sglang.srt.managers.io_struct._USE_PICKLE_IPC",
+        (),
+        "refuse requests before they are queued",
+    ),
+    Seam(
+        "sglang.srt.managers.tokenizer_manager.TokenizerManager._validate_one_request",
+        ("obj", "input_ids"),
+        "refuse requests before they are queued",
+    ),
+    Seam(
+        "sglang.srt.entrypoints.http_server.serve_generate_request",
+        ("obj", "request"),
+        "refuse requests before they are queued",
+    ),
+    Seam(
+        "sglang.srt.entrypoints.http_server._create_error_response",
+        ("e",),
+        "refuse requests before they are queued",
+    ),
+    Seam(
+        "sglang.srt.entrypoints.openai.serving_chat.OpenAIServingChat._convert_to_internal_request",
+        ("request", "raw_request"),
+        "refuse requests before they are queued",
+    ),
+    Seam(
+        "sglang.srt.entrypoints.openai.serving_responses.OpenAIServingResponses"
+        "._generate_with_builtin_tools",
+        ("request_id", "request_prompt", "adapted_request", "raw_request"),
+        "refuse requests before they are queued",
+    ),
+    Seam(
+        "sglang.srt.entrypoints.ollama.serving.OllamaServing.handle_chat",
+        ("request", "raw_request"),
+        "refuse requests before they are queued",
+    ),
+    Seam(
+        "sglang.srt.entrypoints.ollama.serving.OllamaServing.handle_generate",
+        ("request", "raw_request"),
+        "refuse requests before they are queued",
+    ),
+    Seam(
+        "sglang.srt.entrypoints.ollama.serving.OllamaServing._convert_options_to_sampling_params",
+        ("options",),
+        "refuse requests before they are queued",
+    ),
+    Seam(
+        "sglang.srt.managers.tokenizer_control_mixin.TokenizerControlMixin.start_profile",
+        ("req",),
+        "answer a profile that can't be made",
+    ),
+    Seam(
+        "sglang.srt.managers.tokenizer_control_mixin.TokenizerControlMixin._execute_profile",
+        ("req",),
+        "answer a profile that can't be made",
+    ),
+    Seam(
+        "sglang.srt.managers.tokenizer_control_mixin.TokenizerControlMixin"
+        ".start_expert_distribution_record",
+        ("self",),
+        "refuse to record experts without a recorder",
+    ),
+    Seam(
+        "sglang.srt.managers.tokenizer_control_mixin.TokenizerControlMixin"
+        ".stop_expert_distribution_record",
+        ("self",),
+        "refuse to record experts without a recorder",
+    ),
+    Seam(
+        "sglang.srt.managers.tokenizer_control_mixin.TokenizerControlMixin"
+        ".dump_expert_distribution_record",
+        ("self",),
+        "refuse to record experts without a recorder",
+    ),
 )

@@ -157,4 +157,9 @@ SEAMS = (
         ("server_args", "prefix"),
         "end processes whose launcher has died",
     ),
+    Seam(
+        "sglang.srt.session.session_controller.Session.create_req",
+        ("req",),
+        "replace what a session holds",
+    ),
 )

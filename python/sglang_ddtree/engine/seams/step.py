@@ -118,4 +118,24 @@ SEAMS = (
         "carry the last committed token",
     ),
     Seam("sglang.srt.lora.layers.unwrap_lora_layer", (), "reach a head under LoRA's wrapper"),
+    Seam(
+        "sglang.srt.managers.tp_worker.BaseTpWorker.init_weights_update_group",
+        ("recv_req",),
+        "answer a weight group that does not exist",
+    ),
+    Seam(
+        "sglang.srt.managers.tp_worker.BaseTpWorker.destroy_weights_update_group",
+        ("recv_req",),
+        "answer a weight group that does not exist",
+    ),
+    Seam(
+        "sglang.srt.managers.tp_worker.BaseTpWorker.init_weights_send_group_for_remote_instance",
+        ("recv_req",),
+        "answer a weight group that does not exist",
+    ),
+    Seam(
+        "sglang.srt.managers.tp_worker.BaseTpWorker.send_weights_to_remote_instance",
+        ("recv_req",),
+        "answer a weight group that does not exist",
+    ),
 )

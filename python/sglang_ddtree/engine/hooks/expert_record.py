@@ -1,0 +1,33 @@
+"""HTTP 400 for recording experts on a server that has no recorder.
+
+SGLang's scheduler raises there and the server ends (srt/eplb/expert_distribution.py:126@0.5.23).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+TARGET = (
+    "sglang.srt.managers.tokenizer_control_mixin.TokenizerControlMixin"
+    ".{action}_expert_distribution_record"
+)
+ACTIONS = ("start", "stop", "dump")
+
+
+def check_recorder(manager: Any) -> None:
+    from sglang.srt.runtime_context import get_exec
+
+    from sglang_ddtree.engine.requests import entrance
+    from sglang_ddtree.engine.requests.bad_request import BadRequest
+
+    if entrance.applies() and get_exec().moe.expert_distribution_recorder_mode is None:
+        raise BadRequest(
+            "this server does not record experts: start it with --expert-distribution-recorder-mode"
+        )
+
+
+def register() -> None:
+    for action in ACTIONS:
+        HookRegistry.register(TARGET.format(action=action), check_recorder, HookType.BEFORE)
