@@ -43,6 +43,7 @@ _SRT = "sglang.srt"
 _ATTENTION = f"{_SRT}.layers.attention"
 _GDN = f"{_SRT}.layers.attention.linear.gdn_backend.GDNAttnBackend"
 _CONFIGURATOR = f"{_SRT}.mem_cache.kv_cache_configurator"
+_OLLAMA = f"{_SRT}.entrypoints.ollama.serving.OllamaServing"
 _DFLASH = f"{_SRT}.speculative.dflash_worker_v2.DFlashWorkerV2"
 
 SEAMS = (
@@ -82,6 +83,46 @@ SEAMS = (
         f"{_SRT}.speculative.dflash_utils.validate_dflash_request",
         ("req", "enable_overlap"),
         "refuse requests that trees don't serve",
+    ),
+    Seam(
+        f"{_SRT}.managers.schedule_batch.Req.update_finish_state",
+        ("new_accepted_len",),
+        "end an answer where plain decoding ends it",
+    ),
+    Seam(
+        f"{_SRT}.managers.schedule_batch.Req.tail_str",
+        ("new_accepted_len",),
+        "keep back text that a stop may cut off",
+    ),
+    Seam(
+        f"{_SRT}.managers.schedule_batch.Req.check_match_stop_str_prefix",
+        ("self",),
+        "keep back text that a stop may cut off",
+    ),
+    Seam(
+        f"{_SRT}.managers.scheduler_components.output_streamer._GenerationStreamAccumulator.accept",
+        ("req",),
+        "keep back text that a stop may cut off",
+    ),
+    Seam(
+        f"{_OLLAMA}._stream_chat_response",
+        ("gen_request", "raw_request", "model_name"),
+        "stream whole answers to Ollama's clients",
+    ),
+    Seam(
+        f"{_OLLAMA}._stream_generate_response",
+        ("gen_request", "raw_request", "model_name"),
+        "stream whole answers to Ollama's clients",
+    ),
+    Seam(
+        f"{_SRT}.managers.tokenizer_manager.TokenizerManager.generate_request",
+        ("obj", "request"),
+        "stream whole answers to Ollama's clients",
+    ),
+    Seam(
+        f"{_SRT}.managers.tokenizer_manager.TokenizerManager.create_abort_task",
+        ("obj",),
+        "end the request of an Ollama client that goes away",
     ),
     Seam(
         f"{_SRT}.speculative.dflash_utils.resolve_dflash_verify_mask_policy",

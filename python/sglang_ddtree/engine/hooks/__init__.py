@@ -12,11 +12,14 @@ def register_all() -> None:
         cli_arguments,
         draft_embeddings,
         draft_vocabulary,
+        ollama_streams,
         recurrent_memory,
         recurrent_snapshots,
         recurrent_verify,
         request_checks,
         row_headroom,
+        stop_order,
+        stop_prefixes,
         verify_mask,
     )
 
@@ -24,11 +27,14 @@ def register_all() -> None:
         cli_arguments,
         draft_embeddings,
         draft_vocabulary,
+        ollama_streams,
         recurrent_memory,
         recurrent_snapshots,
         recurrent_verify,
         request_checks,
         row_headroom,
+        stop_order,
+        stop_prefixes,
         verify_mask,
     ):
         module.register()
