@@ -12,6 +12,7 @@ HOOKS = (
     "draft_embeddings",
     "draft_vocabulary",
     "expert_record",
+    "ollama_streams",
     "orphans",
     "profile_requests",
     "recurrent_memory",
@@ -23,6 +24,8 @@ HOOKS = (
     "scheduler_messages",
     "session_replace",
     "startup_refusals",
+    "stop_order",
+    "stop_prefixes",
     "verify_mask",
     "weight_groups",
 )

@@ -119,4 +119,19 @@ SEAMS = (
         ("self",),
         "refuse to record experts without a recorder",
     ),
+    Seam(
+        "sglang.srt.entrypoints.ollama.serving.OllamaServing._stream_chat_response",
+        ("gen_request", "raw_request", "model_name"),
+        "stream whole answers to Ollama's clients",
+    ),
+    Seam(
+        "sglang.srt.entrypoints.ollama.serving.OllamaServing._stream_generate_response",
+        ("gen_request", "raw_request", "model_name"),
+        "stream whole answers to Ollama's clients",
+    ),
+    Seam(
+        "sglang.srt.managers.tokenizer_manager.TokenizerManager.create_abort_task",
+        ("obj",),
+        "end the request of an Ollama client that goes away",
+    ),
 )

@@ -162,4 +162,25 @@ SEAMS = (
         ("req",),
         "replace what a session holds",
     ),
+    Seam(
+        "sglang.srt.managers.schedule_batch.Req.update_finish_state",
+        ("new_accepted_len",),
+        "end an answer where plain decoding ends it",
+    ),
+    Seam(
+        "sglang.srt.managers.schedule_batch.Req.tail_str",
+        ("new_accepted_len",),
+        "keep back text that a stop may cut off",
+    ),
+    Seam(
+        "sglang.srt.managers.schedule_batch.Req.check_match_stop_str_prefix",
+        ("self",),
+        "keep back text that a stop may cut off",
+    ),
+    Seam(
+        "sglang.srt.managers.scheduler_components.output_streamer"
+        "._GenerationStreamAccumulator.accept",
+        ("req",),
+        "keep back text that a stop may cut off",
+    ),
 )
