@@ -44,6 +44,7 @@ _ATTENTION = f"{_SRT}.layers.attention"
 _GDN = f"{_SRT}.layers.attention.linear.gdn_backend.GDNAttnBackend"
 _CONFIGURATOR = f"{_SRT}.mem_cache.kv_cache_configurator"
 _DFLASH = f"{_SRT}.speculative.dflash_worker_v2.DFlashWorkerV2"
+_WEIGHTS = f"{_SRT}.managers.scheduler_components.weight_updater.SchedulerWeightUpdaterManager"
 
 SEAMS = (
     Seam(
@@ -124,6 +125,28 @@ SEAMS = (
         ("batch", "target_worker"),
         "prepare the verify forward",
     ),
+    *(
+        Seam(f"{_WEIGHTS}.{name}", parameters, "load weights into the model that they are of")
+        for name, parameters in {
+            "_select_runners": ("selector",),
+            "update_weights_from_disk": ("recv_req",),
+            "update_weights_from_tensor": ("recv_req",),
+            "update_weights_from_distributed": ("recv_req",),
+            "update_weights_from_ipc": ("recv_req",),
+            "begin_weight_update": ("recv_req",),
+            "end_weight_update": ("recv_req",),
+        }.items()
+    ),
+    Seam(
+        f"{_SRT}.model_executor.model_runner_components.weight_updater.WeightUpdater"
+        ".update_weights_from_disk",
+        ("model_path", "load_format"),
+        "go back to a target's weights",
+    ),
+    Seam(
+        f"{_DFLASH}._maybe_merge_trained_mask_embedding", (), "merge it again after a weight update"
+    ),
+    Seam(f"{_DFLASH}._init_fused_kv_helper", (), "stack the drafter's weights again"),
     Seam(
         f"{_SRT}.models.dflash.DFlashDraftModel.load_weights",
         ("weights",),

@@ -59,15 +59,32 @@ class DDTreeWorker(DFlashWorkerV2):
         super().__init__(server_args, gpu_id, nccl_port, target_worker)
         context.override("ddtree.window", speculative_num_draft_tokens=self.options.window)
         self.max_position = self.model_runner.model_config.context_len - 1
-        target_model = self.model_runner.model
         self._backend_reads_tree = False
         self._recurrent: recurrent.RecurrentLayers | None = None
+        self._take_embeddings()
+
+    def _take_embeddings(self) -> None:
+        """The target's two tables, as the drafter reads them."""
+        target_model = self.model_runner.model
         self.head = CandidateHead(
             unwrap_lora_layer(target_model.lm_head),
             draft_vocabulary.of(self.draft_model),
             self.options.topk,
         )
         self.embed_tokens = unwrap_lora_layer(target_model.get_input_embeddings())
+
+    def follow_weights(self) -> None:
+        """Derive anew what this worker took from weights, after either model's were loaded.
+
+        Raises:
+            DDTreeConfigError: the drafter's draft vocabulary can't be taken from the target's head.
+        """
+        self._maybe_merge_trained_mask_embedding()
+        self._take_embeddings()
+        if self._use_fused_kv_materialize:
+            self._init_fused_kv_helper()
+        if self._recurrent is not None:
+            self._recurrent.follow_weights()
 
     def init_attention_backends(self) -> None:
         super().init_attention_backends()

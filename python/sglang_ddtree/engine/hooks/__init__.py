@@ -18,6 +18,7 @@ def register_all() -> None:
         request_checks,
         row_headroom,
         verify_mask,
+        weight_updates,
     )
 
     for module in (
@@ -30,5 +31,6 @@ def register_all() -> None:
         request_checks,
         row_headroom,
         verify_mask,
+        weight_updates,
     ):
         module.register()
