@@ -148,6 +148,23 @@ SEAMS = (
     ),
     Seam(f"{_DFLASH}._init_fused_kv_helper", (), "stack the drafter's weights again"),
     Seam(
+        f"{_SRT}.managers.schedule_batch.Req.update_finish_state",
+        ("new_accepted_len",),
+        "count reasoning tokens up to the end of an answer",
+    ),
+    Seam(
+        f"{_SRT}.managers.tokenizer_manager.TokenizerManager._calculate_spec_decoding_metrics",
+        ("meta_info", "recv_obj", "i"),
+        "report the tree in meta_info",
+    ),
+    Seam(
+        f"{_SRT}.managers.scheduler_components.metrics_reporter.SchedulerMetricsReporter"
+        ".report_decode_stats",
+        (),
+        "report the tree in metrics",
+    ),
+    Seam(f"{_SRT}.server_args.ServerArgs.resolved_dict", (), "report the tree in /server_info"),
+    Seam(
         f"{_SRT}.models.dflash.DFlashDraftModel.load_weights",
         ("weights",),
         "read a drafter's draft vocabulary",

@@ -12,7 +12,7 @@ from sglang.srt.lora.layers import unwrap_lora_layer
 from sglang.srt.managers.utils import GenerationBatchResult
 from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode
 from sglang.srt.model_executor.model_runner import SamplingPrewarmResult
-from sglang.srt.runtime_context import get_context
+from sglang.srt.runtime_context import get_spec
 from sglang.srt.speculative.dflash_info_v2 import DFlashDraftInputV2
 from sglang.srt.speculative.dflash_worker_v2 import DFlashWorkerV2
 from sglang.srt.speculative.draft_worker_common import make_draft_input_v2
@@ -54,10 +54,9 @@ class DDTreeWorker(DFlashWorkerV2):
     ) -> None:
         self.options = options_of(server_args)
         # DFlashWorkerV2 takes its block size from the field that sizes pools, which is our window.
-        context = get_context()
-        context.override("ddtree.block_size", speculative_num_draft_tokens=self.options.block_size)
-        super().__init__(server_args, gpu_id, nccl_port, target_worker)
-        context.override("ddtree.window", speculative_num_draft_tokens=self.options.window)
+        with get_spec().override(speculative_num_draft_tokens=self.options.block_size):
+            super().__init__(server_args, gpu_id, nccl_port, target_worker)
+        self.speculative_num_draft_tokens = self.options.verify_width  # SGLang reports it
         self.max_position = self.model_runner.model_config.context_len - 1
         self._backend_reads_tree = False
         self._recurrent: recurrent.RecurrentLayers | None = None

@@ -18,6 +18,7 @@ def register_all() -> None:
         recurrent_verify,
         request_checks,
         row_headroom,
+        tree_figures,
         verify_mask,
         weight_updates,
     )
@@ -32,6 +33,7 @@ def register_all() -> None:
         recurrent_verify,
         request_checks,
         row_headroom,
+        tree_figures,
         verify_mask,
         weight_updates,
     ):
