@@ -49,7 +49,9 @@ CONFIGURATIONS = {
     # Narrower than the drafter's block: verified as a chain, without a mask. Its switches for
     # hidden states and logit processors let such requests get as far as DDTREE.
     "narrow": _tree(
-        1, *SEEDED, "--enable-custom-logit-processor", "--return-hidden-states-mode", "full"
+        1,
+        *(*SEEDED, "--enable-metrics", "--enable-custom-logit-processor"),
+        *("--return-hidden-states-mode", "full"),
     ),
     # As wide as the block, but best-first from the root on.
     "square": _tree(15, spine=False),

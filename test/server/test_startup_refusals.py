@@ -66,6 +66,10 @@ SERVER_SETTINGS: dict[str, tuple[list[str], str]] = {
     "budget 256": ([*DRAFTER, "--speculative-ddtree-budget", "256"], "between 1 and 255, got 256"),
     "topk 0": ([*DRAFTER, "--speculative-ddtree-topk", "0"], "between 1 and 64, got 0"),
     "topk 65": ([*DRAFTER, "--speculative-ddtree-topk", "65"], "between 1 and 64, got 65"),
+    "released memory": (
+        [*DRAFTER, "--enable-memory-saver"],
+        "loses the drafter when memory is released: add --enable-draft-weights-cpu-backup",
+    ),
     "two budgets": (
         [*DRAFTER, "--speculative-ddtree-budget", "31", "--speculative-num-draft-tokens", "33"],
         "budget is 31 but --speculative-num-draft-tokens minus 1 is 32",

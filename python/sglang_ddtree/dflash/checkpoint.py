@@ -104,13 +104,13 @@ def coverage_problems(folder: Path, num_context_layers: int) -> list[str]:
     ]
     problems = []
     if missing:
-        problems.append(f"the drafter's checkpoint lacks {_some(missing)}; export it again")
+        problems.append(f"the drafter's checkpoint lacks {some(missing)}; export it again")
     if unknown:
         problems.append(
-            f"the drafter's checkpoint holds tensors of no DFlash drafter: {_some(unknown)}"
+            f"the drafter's checkpoint holds tensors of no DFlash drafter: {some(unknown)}"
         )
     if misshapen:
-        problems.append(f"the drafter's weights don't fit its config.json: {_some(misshapen)}")
+        problems.append(f"the drafter's weights don't fit its config.json: {some(misshapen)}")
     return problems
 
 
@@ -131,6 +131,7 @@ def vocabulary_problems(folder: Path, vocab: int) -> list[str]:
     return []
 
 
-def _some(items: list[str], limit: int = 4) -> str:
+def some(items: list[str], limit: int = 4) -> str:
+    """The first of some names, and how many more there are."""
     more = f" and {len(items) - limit} more" if len(items) > limit else ""
     return ", ".join(items[:limit]) + more

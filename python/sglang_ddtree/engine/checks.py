@@ -58,6 +58,11 @@ def server_problems(cfg: Any) -> list[str]:
             cfg.enable_hierarchical_cache and current_platform.is_out_of_tree()
         ),
         "--enable-watermark is not supported: drop it": bool(cfg.enable_watermark),
+        "--enable-memory-saver loses the drafter when memory is released: add "
+        "--enable-draft-weights-cpu-backup": bool(
+            cfg.enable_memory_saver
+            and not (cfg.enable_weights_cpu_backup or cfg.enable_draft_weights_cpu_backup)
+        ),
         "two-batch overlap and PD multiplexing are not supported: drop --enable-two-batch-overlap "
         "and --enable-pdmux": bool(cfg.enable_two_batch_overlap or cfg.enable_pdmux),
     }

@@ -12,7 +12,7 @@ from sglang.srt.lora.layers import unwrap_lora_layer
 from sglang.srt.managers.utils import GenerationBatchResult
 from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode
 from sglang.srt.model_executor.model_runner import SamplingPrewarmResult
-from sglang.srt.runtime_context import get_context
+from sglang.srt.runtime_context import get_spec
 from sglang.srt.speculative.dflash_info_v2 import DFlashDraftInputV2
 from sglang.srt.speculative.dflash_worker_v2 import DFlashWorkerV2
 from sglang.srt.speculative.draft_worker_common import make_draft_input_v2
@@ -55,14 +55,17 @@ class DDTreeWorker(DFlashWorkerV2):
     ) -> None:
         self.options = options_of(server_args)
         # DFlashWorkerV2 takes its block size from the field that sizes pools, which is our window.
-        context = get_context()
-        context.override("ddtree.block_size", speculative_num_draft_tokens=self.options.block_size)
-        super().__init__(server_args, gpu_id, nccl_port, target_worker)
-        context.override("ddtree.window", speculative_num_draft_tokens=self.options.window)
+        with get_spec().override(speculative_num_draft_tokens=self.options.block_size):
+            super().__init__(server_args, gpu_id, nccl_port, target_worker)
+        self.speculative_num_draft_tokens = self.options.verify_width  # SGLang reports it
         self.max_position = self.model_runner.model_config.context_len - 1
-        target_model = self.model_runner.model
         self._backend_reads_tree = False
         self._recurrent: recurrent.RecurrentLayers | None = None
+        self._take_embeddings()
+
+    def _take_embeddings(self) -> None:
+        """The target's two tables, as the drafter reads them."""
+        target_model = self.model_runner.model
         self.head = CandidateHead(
             unwrap_lora_layer(target_model.lm_head),
             draft_vocabulary.of(self.draft_model),
@@ -80,6 +83,19 @@ class DDTreeWorker(DFlashWorkerV2):
         page_size = self.model_runner.token_to_kv_pool_allocator.page_size
         stop_on(pool_problems(self.options, held, page_size))
         super().alloc_memory_pool(*args, **kwargs)
+
+    def follow_weights(self) -> None:
+        """Derive anew what this worker took from weights, after either model's were loaded.
+
+        Raises:
+            DDTreeConfigError: the drafter's draft vocabulary can't be taken from the target's head.
+        """
+        self._maybe_merge_trained_mask_embedding()
+        self._take_embeddings()
+        if self._use_fused_kv_materialize:
+            self._init_fused_kv_helper()
+        if self._recurrent is not None:
+            self._recurrent.follow_weights()
 
     def init_attention_backends(self) -> None:
         super().init_attention_backends()

@@ -15,6 +15,7 @@ HOOKS = (
     "ollama_streams",
     "orphans",
     "profile_requests",
+    "reasoning_tokens",
     "recurrent_memory",
     "recurrent_snapshots",
     "recurrent_verify",
@@ -26,8 +27,10 @@ HOOKS = (
     "startup_refusals",
     "stop_order",
     "stop_prefixes",
+    "tree_figures",
     "verify_mask",
     "weight_groups",
+    "weight_updates",
 )
 
 

@@ -46,7 +46,8 @@ class FusedLayers(StashedLayers):
         self._slot_buffer = torch.zeros(max_bs, dtype=torch.int64, device=device)
         out = (max_bs, width, shape.v_heads, shape.v_dim)
         self._out = torch.empty(out, dtype=dtype, device=device)
-        self._layers: dict[int, RecurrentLayer] = {}
+        # Of each layer as SGLang has it and as the kernels read it, at the addresses of a graph.
+        self._layers: dict[int, tuple[RecurrentLayer, RecurrentLayer]] = {}
 
     def _allocate_paths(self, max_bs: int, device: torch.device) -> None:
         size = (max_bs, self._width)
@@ -103,15 +104,22 @@ class FusedLayers(StashedLayers):
             self._shape, self._stash, self._states, self._windows, paths, node, source, target
         )
 
+    def follow_weights(self) -> None:
+        """Bring the copies of the layers' gates up to date where they lie."""
+        for loaded, read in self._layers.values():
+            for name in ("A_log", "dt_bias"):
+                weight, copy = getattr(loaded, name), getattr(read, name)
+                if copy is not weight:
+                    copy.copy_(weight)
+
     def _layer(self, layer: RadixLinearAttention) -> RecurrentLayer:
         if layer.layer_id not in self._layers:
-            described = RecurrentLayer.gdn(layer)
+            loaded = RecurrentLayer.gdn(layer)
+            read = loaded
             if self._float_gates:  # of a bfloat16 checkpoint dt_bias is bfloat16
-                described = replace(
-                    described, A_log=described.A_log.float(), dt_bias=described.dt_bias.float()
-                )
-            self._layers[layer.layer_id] = described
-        return self._layers[layer.layer_id]
+                read = replace(loaded, A_log=loaded.A_log.float(), dt_bias=loaded.dt_bias.float())
+            self._layers[layer.layer_id] = loaded, read
+        return self._layers[layer.layer_id][1]
 
     def _tree_paths(self, bs: int) -> TreePaths:
         return TreePaths(self._parent[:bs], self._ancestors[:bs])

@@ -37,6 +37,9 @@ class SnapshotLayers:
                 "use --speculative-ddtree-recurrent wy"
             )
 
+    def follow_weights(self) -> None:
+        """Nothing is kept of the layers' weights."""
+
     def begin(self, verify_input: TreeVerifyInput) -> None:
         """Give SGLang's kernels the links of a step's trees."""
         assert verify_input.tree is not None

@@ -68,6 +68,9 @@ class StashedLayers:
         chains = TreeRecurrenceMetadata.chain(max_bs, self._width, self._shape.kernel_size, device)
         self._paths = TreeRecurrenceMetadata(chains.ancestors.clone(), chains.taps.clone())
 
+    def follow_weights(self) -> None:
+        """Nothing is kept of the layers' weights."""
+
     def begin(self, verify_input: TreeVerifyInput) -> None:
         """Take the paths of a step's trees, which all layers share."""
         assert verify_input.tree is not None

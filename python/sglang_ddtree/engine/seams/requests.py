@@ -134,4 +134,9 @@ SEAMS = (
         ("obj",),
         "end the request of an Ollama client that goes away",
     ),
+    Seam(
+        "sglang.srt.managers.tokenizer_manager.TokenizerManager._calculate_spec_decoding_metrics",
+        ("meta_info", "recv_obj", "i"),
+        "report the tree in meta_info",
+    ),
 )

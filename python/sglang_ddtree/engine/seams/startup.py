@@ -183,4 +183,11 @@ SEAMS = (
         ("req",),
         "keep back text that a stop may cut off",
     ),
+    Seam(
+        "sglang.srt.managers.scheduler_components.metrics_reporter.SchedulerMetricsReporter"
+        ".report_decode_stats",
+        (),
+        "report the tree in metrics",
+    ),
+    Seam("sglang.srt.server_args.ServerArgs.resolved_dict", (), "report the tree in /server_info"),
 )

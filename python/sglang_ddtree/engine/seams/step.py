@@ -138,4 +138,63 @@ SEAMS = (
         ("recv_req",),
         "answer a weight group that does not exist",
     ),
+    Seam(
+        "sglang.srt.managers.scheduler_components.weight_updater"
+        ".SchedulerWeightUpdaterManager._select_runners",
+        ("selector",),
+        "load weights into the model that they are of",
+    ),
+    Seam(
+        "sglang.srt.managers.scheduler_components.weight_updater"
+        ".SchedulerWeightUpdaterManager.update_weights_from_disk",
+        ("recv_req",),
+        "load weights into the model that they are of",
+    ),
+    Seam(
+        "sglang.srt.managers.scheduler_components.weight_updater"
+        ".SchedulerWeightUpdaterManager.update_weights_from_tensor",
+        ("recv_req",),
+        "load weights into the model that they are of",
+    ),
+    Seam(
+        "sglang.srt.managers.scheduler_components.weight_updater"
+        ".SchedulerWeightUpdaterManager.update_weights_from_distributed",
+        ("recv_req",),
+        "load weights into the model that they are of",
+    ),
+    Seam(
+        "sglang.srt.managers.scheduler_components.weight_updater"
+        ".SchedulerWeightUpdaterManager.update_weights_from_ipc",
+        ("recv_req",),
+        "load weights into the model that they are of",
+    ),
+    Seam(
+        "sglang.srt.managers.scheduler_components.weight_updater"
+        ".SchedulerWeightUpdaterManager.begin_weight_update",
+        ("recv_req",),
+        "load weights into the model that they are of",
+    ),
+    Seam(
+        "sglang.srt.managers.scheduler_components.weight_updater"
+        ".SchedulerWeightUpdaterManager.end_weight_update",
+        ("recv_req",),
+        "load weights into the model that they are of",
+    ),
+    Seam(
+        "sglang.srt.model_executor.model_runner_components.weight_updater.WeightUpdater"
+        ".update_weights_from_disk",
+        ("model_path", "load_format"),
+        "go back to a target's weights",
+    ),
+    Seam(
+        "sglang.srt.speculative.dflash_worker_v2.DFlashWorkerV2"
+        "._maybe_merge_trained_mask_embedding",
+        (),
+        "merge it again after a weight update",
+    ),
+    Seam(
+        "sglang.srt.speculative.dflash_worker_v2.DFlashWorkerV2._init_fused_kv_helper",
+        (),
+        "stack the drafter's weights again",
+    ),
 )
