@@ -35,7 +35,14 @@ def register() -> None:
     defaults.register()
     startup.register()
     if activate() is not None:
-        from sglang_ddtree.platform import attention, core_binding, gdn_backend, gemma, thin_linear
+        from sglang_ddtree.platform import (
+            attention,
+            core_binding,
+            gdn_backend,
+            gemma,
+            softcap,
+            thin_linear,
+        )
         from sglang_ddtree.platform import hooks as platform_hooks
 
         attention.register()
@@ -43,4 +50,5 @@ def register() -> None:
         gdn_backend.register()
         gemma.register()
         platform_hooks.register()
+        softcap.register()
         thin_linear.register()

@@ -267,6 +267,11 @@ SEAMS = (
         "serve Gemma-4 without a GPU",
     ),
     Seam(
+        "sglang.kernels.ops.activation.softcap.softcap_inplace_logits",
+        ("full_logits", "final_logit_softcapping"),
+        "cap logits without a GPU",
+    ),
+    Seam(
         f"{_GDN}.forward_decode",
         ("layer", "forward_batch", "mixed_qkv", "a", "b"),
         "serve recurrent layers without a GPU",
