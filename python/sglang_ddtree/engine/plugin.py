@@ -40,6 +40,7 @@ def register() -> None:
             core_binding,
             gdn_backend,
             gemma,
+            softcap,
             thin_linear,
         )
         from sglang_ddtree.platform import hooks as platform_hooks
@@ -49,4 +50,5 @@ def register() -> None:
         gdn_backend.register()
         gemma.register()
         platform_hooks.register()
+        softcap.register()
         thin_linear.register()

@@ -251,4 +251,9 @@ SEAMS = (
         (),
         "be a platform of SGLang's without a GPU",
     ),
+    Seam(
+        "sglang.kernels.ops.activation.softcap.softcap_inplace_logits",
+        ("full_logits", "final_logit_softcapping"),
+        "cap logits without a GPU",
+    ),
 )
