@@ -80,7 +80,7 @@ if [[ -n $pair ]]; then
     if [[ $pair == smollm2 ]]; then
         target=$("$repo/scripts/run.sh" python -m sglang_ddtree.drafter.smollm2)
         tree=(--speculative-ddtree-budget 15)
-        # On a CPU the smallest tree is the fastest (README, Measuring).
+        # On a CPU the smallest tree is the fastest (docs/measuring.md).
         if [[ $kind == cpu ]]; then
             tree=(--speculative-ddtree-budget 3 --no-speculative-ddtree-spine)
         fi

@@ -1,7 +1,8 @@
 // Every variant that is built, by name.
 //
 // Contract: a kernel has `run(params, shared)` on the device, and on the host its grid, the size of
-// its blocks and their dynamic shared memory. Names are those that ops/cuda.py asks for.
+// its blocks and their dynamic shared memory. Names are those that
+// ops/gdn_tree/cuda.py and ops/tree_attention/cuda.py ask for.
 #pragma once
 
 #include "ddtree/gated_delta.cuh"

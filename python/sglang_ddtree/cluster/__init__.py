@@ -2,8 +2,8 @@
 
 `topology` is the machine as data, read by `topology_text` or `discover`; `groups` picks GPUs and
 their rank order; `models` and `memory` say what fits, `cost` how fast it will be; `plan` chooses;
-`environment`, `report` and `plan_json` turn a plan into commands, text and JSON. Plain Python:
-nothing here needs torch, SGLang or a GPU.
+`environment`, `report` and `plan_json` turn a plan into commands, text and JSON. Planning needs
+neither SGLang nor a GPU; torch is imported to size recurrent states and to probe all-reduces.
 """
 
 from __future__ import annotations
