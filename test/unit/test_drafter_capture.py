@@ -12,9 +12,9 @@ import torch
 from safetensors.torch import load_file
 
 from sglang_ddtree.drafter.data.capture import capture, check_room, size_bytes, usable
-from sglang_ddtree.drafter.data.capture_hook import NAME, Spool
 from sglang_ddtree.drafter.data.samples import Likeliest, file_of, read_sample, sample_files
 from sglang_ddtree.drafter.errors import DrafterError
+from sglang_ddtree.drafter.upstream.capture_hook import NAME, Spool
 
 
 def request(rid: str) -> Any:

@@ -34,10 +34,10 @@ def run(args: argparse.Namespace) -> int:
     import torch
 
     from sglang_ddtree.drafter.data.capture import answers_of, capture, check_room, size_bytes
-    from sglang_ddtree.drafter.data.capture_engine import CaptureEngine
     from sglang_ddtree.drafter.data.samples import file_of
     from sglang_ddtree.drafter.errors import DrafterError
     from sglang_ddtree.drafter.run_folder import RunFolder
+    from sglang_ddtree.drafter.upstream.capture_engine import CaptureEngine
 
     folder = RunFolder(args.folder)
     config = folder.drafter_config()

@@ -40,7 +40,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from sglang_ddtree.drafter.data.capture import usable
-    from sglang_ddtree.drafter.data.capture_engine import CaptureEngine
     from sglang_ddtree.drafter.data.generate import generate, orders_of, read_answers
     from sglang_ddtree.drafter.data.openai_client import Client
     from sglang_ddtree.drafter.data.prompts import digest, read_prompts
@@ -49,6 +48,7 @@ def run(args: argparse.Namespace) -> int:
     from sglang_ddtree.drafter.evaluation.validate import read_config
     from sglang_ddtree.drafter.files import write_json
     from sglang_ddtree.drafter.run_folder import RunFolder
+    from sglang_ddtree.drafter.upstream.capture_engine import CaptureEngine
 
     if args.topk < 1:
         raise DrafterError("--topk must be at least 1")

@@ -86,9 +86,8 @@ def run(args: argparse.Namespace) -> int:
 
 def load_tokenizer(args: argparse.Namespace) -> Any:
     """The target's tokenizer, as SGLang loads it."""
-    from sglang.srt.utils.hf_transformers_utils import get_tokenizer
-
     from sglang_ddtree.drafter.errors import DrafterError
+    from sglang_ddtree.drafter.upstream.models import get_tokenizer
 
     try:
         return get_tokenizer(args.target, trust_remote_code=args.trust_remote_code)

@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
-from sglang_ddtree.drafter.data.capture_engine import CaptureEngine
 from sglang_ddtree.drafter.data.generate import read_answers
 from sglang_ddtree.drafter.data.samples import Sample, file_of, mask_of, tokens_of, write_sample
 from sglang_ddtree.drafter.errors import DrafterError
 from sglang_ddtree.drafter.progress import progress
 from sglang_ddtree.drafter.run_folder import RunFolder
+from sglang_ddtree.drafter.upstream.capture_engine import CaptureEngine
 
 Answers = Sequence[Mapping[str, Any]]
 

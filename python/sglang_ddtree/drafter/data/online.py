@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from sglang_ddtree.drafter.data.capture import answers_of, capture_group
-from sglang_ddtree.drafter.data.capture_engine import CaptureEngine
 from sglang_ddtree.drafter.data.samples import Sample
 from sglang_ddtree.drafter.errors import DrafterError
 from sglang_ddtree.drafter.objective.batches import Source
 from sglang_ddtree.drafter.run_folder import RunFolder
+from sglang_ddtree.drafter.upstream.capture_engine import CaptureEngine
 
 
 @contextmanager

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 
 from sglang_ddtree.drafter.data.capture import capture_group
-from sglang_ddtree.drafter.data.capture_engine import CaptureEngine
 from sglang_ddtree.drafter.evaluation.analysis import LOOKUP, Tally, draft_everywhere
 from sglang_ddtree.drafter.evaluation.validate import read_config
 from sglang_ddtree.drafter.objective.objective import Ends
 from sglang_ddtree.drafter.progress import progress
 from sglang_ddtree.drafter.table import table
+from sglang_ddtree.drafter.upstream.capture_engine import CaptureEngine
 from sglang_ddtree.drafter.weights.load import load_drafter
 
 Results = dict[str, dict[str, Any]]

@@ -130,7 +130,7 @@ def _rope_problems(config: dict[str, Any]) -> list[str]:
         return ["config.json names no rope_theta: SGLang would take its default"]
     if scaling is None:
         return []
-    from sglang.srt.layers.rotary_embedding import get_rope
+    from sglang_ddtree.drafter.upstream.models import get_rope
 
     head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
     try:

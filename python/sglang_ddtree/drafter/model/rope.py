@@ -51,7 +51,7 @@ def tables(
     """
     if scaling is None:
         return rope_table(shape, positions)
-    from sglang.srt.layers.rotary_embedding import get_rope
+    from sglang_ddtree.drafter.upstream.models import get_rope
 
     rotary = get_rope(
         shape.head_dim,

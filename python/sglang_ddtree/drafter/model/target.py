@@ -56,7 +56,7 @@ def read_target(path: str, trust_remote_code: bool = False) -> TargetFacts:
 
 def model_config(path: str, trust_remote_code: bool = False) -> Any:
     """SGLang's ``ModelConfig`` of a target."""
-    from sglang.srt.configs.model_config import ModelConfig
+    from sglang_ddtree.drafter.upstream.models import ModelConfig
 
     folder = Path(path)
     if folder.is_absolute() and not folder.exists():

@@ -70,7 +70,7 @@ def layer_ids(target: TargetFacts, wishes: Wishes) -> list[int]:
 
 
 def _evenly_spaced(target_layers: int, wishes: Wishes) -> list[int]:
-    from sglang.srt.speculative.dflash_utils import build_target_layer_ids
+    from sglang_ddtree.drafter.upstream.models import build_target_layer_ids
 
     try:
         return build_target_layer_ids(target_layers, wishes.context_layers or wishes.layers)

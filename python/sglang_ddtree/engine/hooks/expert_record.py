@@ -1,6 +1,7 @@
 """HTTP 400 for recording experts on a server that has no recorder.
 
-SGLang's scheduler raises there and the server ends (srt/eplb/expert_distribution.py:126@0.5.23).
+SGLang's ``ExpertDistributionRecorder`` raises there and the server ends
+(srt/eplb/expert_distribution.py:135@0.5.23).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """HTTP 400 for a message that the scheduler could not decode.
 
 The HTTP server's process writes messages without looking at the types of their fields, the
-scheduler's reads them with types and ends at the first that does not fit
+scheduler's ``recv_from_tokenizer`` with types, and it ends at the first that does not fit
 (srt/managers/scheduler_components/request_receiver.py:130@0.5.23). So each is read once before it
 is sent (srt/managers/tokenizer_manager.py:698@0.5.23).
 """

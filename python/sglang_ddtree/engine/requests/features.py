@@ -24,7 +24,8 @@ PARAMETERS: Mapping[str, Any] = {
     "min_new_tokens": 0,
     "logit_bias": None,
 }
-# Served, but not beside seeds: SGLang's sampler asserts (srt/layers/sampler.py:831@0.5.23).
+# Served, but not beside seeds: SGLang's sampler asserts under need_min_p_sampling
+# (srt/layers/sampler.py:831@0.5.23).
 MIN_P = "min_p"
 
 

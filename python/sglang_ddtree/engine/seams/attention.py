@@ -88,4 +88,9 @@ SEAMS = (
         (),
         "serve latent attention",
     ),
+    Seam(
+        "sglang.srt.layers.attention.triton_backend.TritonAttnBackend",
+        (),
+        "know which backend applies a custom mask",
+    ),
 )

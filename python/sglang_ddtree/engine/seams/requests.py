@@ -139,4 +139,19 @@ SEAMS = (
         ("meta_info", "recv_obj", "i"),
         "report the tree in meta_info",
     ),
+    Seam(
+        "sglang.srt.entrypoints.ollama.protocol",
+        (),
+        "stream whole answers to Ollama's clients",
+    ),
+    Seam(
+        "sglang.srt.managers.io_struct.GenerateReqInput",
+        (),
+        "see requests where they come in",
+    ),
+    Seam(
+        "sglang.srt.sampling.sampling_params.SamplingParams",
+        (),
+        "know the sampling parameters of a request",
+    ),
 )

@@ -190,4 +190,24 @@ SEAMS = (
         "report the tree in metrics",
     ),
     Seam("sglang.srt.server_args.ServerArgs.resolved_dict", (), "report the tree in /server_info"),
+    Seam(
+        "sglang.srt.configs.model_config.ModelImpl",
+        (),
+        "know which implementation of a model is asked for",
+    ),
+    Seam(
+        "sglang.srt.runtime_context.get_exec",
+        (),
+        "read the server's settings in its processes",
+    ),
+    Seam(
+        "sglang.srt.runtime_context.get_model",
+        (),
+        "read the server's settings in its processes",
+    ),
+    Seam(
+        "sglang.srt.runtime_context.get_serving",
+        (),
+        "read the server's settings in its processes",
+    ),
 )

@@ -197,4 +197,14 @@ SEAMS = (
         (),
         "stack the drafter's weights again",
     ),
+    Seam(
+        "sglang.srt.speculative.dflash_worker_v2.DFlashWorkerV2._use_fused_kv_materialize",
+        (),
+        "follow new weights",
+    ),
+    Seam(
+        "sglang.srt.speculative.dflash_worker_v2.DFlashWorkerV2.speculative_num_draft_tokens",
+        (),
+        "report the tree's size",
+    ),
 )

@@ -37,4 +37,9 @@ SEAMS = (
         "choose the layers that a drafter reads",
     ),
     Seam("sglang.srt.utils.hf_transformers_utils.get_tokenizer", (), "find a mask token"),
+    Seam(
+        "sglang.srt.managers.tokenizer_manager.SignalHandler.sigterm_handler",
+        (),
+        "end an offline engine at once",
+    ),
 )

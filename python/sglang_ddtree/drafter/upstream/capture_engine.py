@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from sglang_ddtree import lifetime
-from sglang_ddtree.drafter.data import capture_hook
 from sglang_ddtree.drafter.data.samples import Likeliest
 from sglang_ddtree.drafter.errors import DrafterError, explain_os_error
 from sglang_ddtree.drafter.model.target import read_target
+from sglang_ddtree.drafter.upstream import capture_hook
 
 # Memory, where the rows pass from one process to the other.
 _MEMORY = Path("/dev/shm")
