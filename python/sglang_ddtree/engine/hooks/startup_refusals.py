@@ -2,9 +2,10 @@
 
 SGLang lets what is raised while settings are resolved end the process, under a traceback of its
 pipeline (srt/server_args.py:244@0.5.23), and so with what is raised while a scheduler is built,
-before its ``run_event_loop`` (srt/managers/scheduler.py:6370@0.5.23), where the launching process then fails in turn
-(srt/entrypoints/engine.py:2001@0.5.23). Settings that came from a command line end it as a wrong
-flag does; ``Engine(...)`` raises ``DDTreeConfigError``, which its caller can handle.
+before its ``run_event_loop`` (srt/managers/scheduler.py:6370@0.5.23), where the launching process
+then fails in turn (srt/entrypoints/engine.py:2001@0.5.23). Settings that came from a command line
+end it as a wrong flag does; ``Engine(...)`` raises ``DDTreeConfigError``, which its caller can
+handle.
 """
 
 from __future__ import annotations
