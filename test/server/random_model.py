@@ -14,8 +14,8 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from sglang_ddtree.drafter.model import config as drafter_config
-from sglang_ddtree.drafter.weights import initialise
 from sglang_ddtree.drafter.model.layers import Shape
+from sglang_ddtree.drafter.weights import initialise
 
 BLOCK = 8
 
