@@ -42,8 +42,7 @@ def render(state: State) -> str:
         f"- Calls: {kinds}.",
         f"- Ends of outputs: {reasons}.",
         f"- Tokens: {counts['tokens']}; retractions: {counts['retractions']}; refused requests: "
-        f"{counts['refused']}; readers that left: {counts['left']}; aborted answers longer than "
-        f"asked for: {counts['aborted and too long']}.",
+        f"{counts['refused']}; readers that left: {counts['left']}.",
         f"- Compared with plain decoding: {counts['compared']} answers, {counts['equal']} equal, "
         f"{counts['near tie']} excused by a near tie, {counts['different']} differ.",
     ]

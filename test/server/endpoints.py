@@ -10,7 +10,9 @@ from typing import Any
 import requests
 from common.server import Server
 
-MODEL = "tiny"
+from server.configurations import PAIR
+
+MODEL = str(PAIR.target)  # the name of a model that was given none
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A stream's pieces are the answer without a stream, at the endpoints for chats."""
+"""A stream's pieces are the answer without a stream, at every endpoint that streams."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from common.server import Server
 from server.configurations import PAIR
 from server.endpoints import ENDPOINTS, Answer, Request
 
-TREES = pytest.mark.parametrize("tree", ["narrow"], indirect=True)
-EVERYWHERE = pytest.mark.parametrize("endpoint", ["chat", "messages", "ollama-chat"])
+TREES = pytest.mark.parametrize("tree", ["narrow", "wide"], indirect=True)
+EVERYWHERE = pytest.mark.parametrize("endpoint", ENDPOINTS)
 # Ends within a step, at its end, and long enough for an end of its own.
 LIMITS = (1, 13, 14, 64)
 
@@ -33,6 +33,8 @@ def test_stream_is_the_answer(tree: Server, endpoint: str) -> None:
     asked = ENDPOINTS[endpoint]
     for chat in chats(3):
         for limit in LIMITS:
+            if limit == 1 and endpoint == "responses":
+                continue  # SGLang takes two tokens off max_output_tokens
             request = Request(*chat, limit)
             whole = asked.ask(tree, request)
             assert asked.stream(tree, request) == whole
@@ -61,7 +63,7 @@ def test_stream_that_a_string_stops(tree: Server, endpoint: str) -> None:
 
 
 @TREES
-@pytest.mark.parametrize("endpoint", ["chat"])
+@pytest.mark.parametrize("endpoint", [name for name, one in ENDPOINTS.items() if one.has_n])
 def test_streams_of_two_answers(tree: Server, endpoint: str) -> None:
     asked = ENDPOINTS[endpoint]
     for chat in chats(2):

@@ -15,7 +15,7 @@ HOOKS = (
     "ollama_streams",
     "orphans",
     "profile_requests",
-    "reasoning_tokens",
+    "answer_length",
     "recurrent_memory",
     "recurrent_snapshots",
     "recurrent_verify",
