@@ -95,7 +95,7 @@ class Soak:
             await self._compare(call, answer)
 
     def _is_compared(self, call: Call) -> bool:
-        return call.number % self.every == 0 and call.is_greedy and call.kind in COMPARED
+        return call.number % self.every == 0 and call.kind in COMPARED and call.is_greedy
 
     def _count(self, call: Call, answer: Answer) -> None:
         state, counts = self.state, self.state.counts
