@@ -18,6 +18,8 @@ from typing import Any, NoReturn
 import sglang.srt.entrypoints.http_server
 from sglang.launch_server import load_plugins, prepare_server_args, run_server
 
+from sglang_ddtree.engine import seams
+
 STARTED = "SERVER STARTED"
 
 
@@ -74,4 +76,5 @@ def outcome(case: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    seams.problems()  # imports what the plugin looks at when it is loaded, in every fork
     json.dump([outcome(case) for case in json.load(sys.stdin)], sys.stdout)

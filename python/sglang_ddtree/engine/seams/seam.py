@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import pkgutil
 import re
@@ -47,14 +48,15 @@ class Seam:
             if inspect.isclass(owner):
                 assigns = re.compile(rf"\bself\.{name}\b[^=\n]*=(?!=)")
                 return any(
-                    name in vars(each).get("__annotations__", ()) or _source_matches(each, assigns)
+                    name in vars(each).get("__annotations__", ()) or assigns.search(_source(each))
                     for each in owner.__mro__
                 )
         return False
 
 
-def _source_matches(owner: type, pattern: re.Pattern[str]) -> bool:
+@functools.cache  # finding a class in its file takes a tenth of a second
+def _source(owner: type) -> str:
     try:
-        return pattern.search(inspect.getsource(owner)) is not None
-    except (OSError, TypeError):  # a builtin has no source
-        return False
+        return inspect.getsource(owner)
+    except (OSError, TypeError):  # a builtin has none
+        return ""
