@@ -4,26 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
 from sglang_ddtree import lifetime
+from waiting import wait_until
 
 DRIVER = Path(__file__).with_name("driver.py")
-
-
-def wait_until(condition: Callable[[], object], timeout_s: float = 60) -> bool:
-    """Poll ``condition``; False when it did not come true in time."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)  # between polls
-    return True
 
 
 class Driven:

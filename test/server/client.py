@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import requests
@@ -55,13 +54,3 @@ def is_idle(server: Server) -> bool:
         not any(now[key] for key in ("num_running_reqs", "num_waiting_reqs", "num_used_tokens"))
         and server.is_alive()
     )
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float = 60) -> bool:
-    """Poll ``condition``; False when it did not come true in time."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)  # between polls
-    return True

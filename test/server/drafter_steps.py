@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from server.client import wait_until
 from sglang_ddtree import lifetime
+from waiting import wait_until
 
 SERVER_FLAGS = ("--dtype", "float32", "--max-total-tokens", "16384", "--mem-fraction-static", "0.2")
 DEADLINE_S = 400

@@ -14,7 +14,7 @@ from common.equality import accept_length
 from common.pairs import Pair
 from common.server import Server, tree_flags
 
-from server.client import is_idle, load, stream, wait_until
+from server.client import is_idle, load, stream
 from server.configurations import CONTEXT_LENGTH, PAGED
 from server.oracle import Oracle
 from server.pair_server import (
@@ -24,6 +24,7 @@ from server.pair_server import (
     server_of,
 )
 from sglang_ddtree.cluster.facts.config_facts import read_folder
+from waiting import wait_until
 
 PAIR = Pair("tiny-hybrid")
 

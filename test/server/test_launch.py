@@ -23,7 +23,7 @@ import pytest
 import requests
 from common.pairs import Pair
 
-from server.client import is_idle, load, wait_until
+from server.client import is_idle, load
 from server.configurations import PAIR
 from server.launching import (
     Launched,
@@ -35,6 +35,7 @@ from server.launching import (
 from server.oracle import Oracle
 from server.pair_server import plain_oracle
 from server.test_soak import one_request
+from waiting import wait_until
 
 REQUESTS = int(os.environ.get("DDTREE_SOAK_REQUESTS", "120"))
 BUDGET = ("--budget", "31")

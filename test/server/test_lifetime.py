@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import signal
 
-from driven import Driven, wait_until
+from driven import Driven
 from server.configurations import PAIR
+from waiting import wait_until
 
 START_S = 300
 IMPORT_S = 240

@@ -9,7 +9,7 @@ import pytest
 from common.pairs import Pair
 from common.server import Server, tree_flags
 
-from server.client import is_idle, load, wait_until
+from server.client import is_idle, load
 from server.configurations import COMMON, STRICT
 from server.kimi_target import write_kimi_target
 from server.oracle import Oracle
@@ -19,6 +19,7 @@ from server.pair_server import (
     plain_oracle,
     server_of,
 )
+from waiting import wait_until
 
 PAIR = Pair("tiny-mla")
 

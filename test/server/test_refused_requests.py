@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from common.server import Server
 
-from server.client import is_idle, wait_until
+from server.client import is_idle
 from server.configurations import PAIR
 from server.oracle import Oracle
+from waiting import wait_until
 
 pytestmark = pytest.mark.parametrize("tree", ["narrow"], indirect=True)
 

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from common.server import Server
 
-from server.client import events, is_idle, load, metric, steps, stream, wait_until
+from server.client import events, is_idle, load, metric, steps, stream
 from server.configurations import CONTEXT_LENGTH, PAIR
 from server.oracle import LENGTH, Oracle
 from server.reference import ReferenceTarget
+from waiting import wait_until
 
 pytestmark = pytest.mark.parametrize("tree", ["wide"], indirect=True)
 EOS = 2

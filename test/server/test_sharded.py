@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from common.server import Server
 
-from server.client import is_idle, wait_until
+from server.client import is_idle
 from server.oracle import Oracle
+from waiting import wait_until
 
 pytestmark = pytest.mark.parametrize("tree", ["sharded"], indirect=True)
 

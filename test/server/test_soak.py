@@ -12,10 +12,11 @@ from soaking.report import render
 from soaking.run import Soak
 from soaking.state import State
 
-from server.client import is_idle, load, wait_until
+from server.client import is_idle, load
 from server.configurations import CONTEXT_LENGTH, PAIR
 from server.oracle import Oracle
 from server.reference import ReferenceTarget
+from waiting import wait_until
 
 pytestmark = pytest.mark.parametrize("tree", ["cramped"], indirect=True)
 REQUESTS, ROUND, CLIENTS = 300, 100, 8

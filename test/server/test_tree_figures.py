@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from common.server import Server
 
-from server.client import metric, wait_until
+from server.client import metric
+from waiting import wait_until
 
 NODES = {"narrow": 2, "wide": 64}
 

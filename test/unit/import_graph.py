@@ -8,6 +8,8 @@ from pathlib import Path
 
 import networkx
 
+from unit.upstream_use import runtime_nodes
+
 PACKAGE = Path(__file__).resolve().parents[2] / "python" / "sglang_ddtree"
 NAME = PACKAGE.name
 
@@ -49,7 +51,7 @@ def importers_of(package: str) -> set[str]:
     """Modules that import another distribution's package, type-only imports left out."""
     found = set()
     for name, file in modules().items():
-        for node in _runtime(ast.parse(file.read_text(encoding="utf-8"))):
+        for node in runtime_nodes(ast.parse(file.read_text(encoding="utf-8"))):
             heads = []
             if isinstance(node, ast.Import):
                 heads = [alias.name for alias in node.names]
@@ -58,14 +60,6 @@ def importers_of(package: str) -> set[str]:
             if any(head.split(".")[0] == package for head in heads):
                 found.add(name)
     return found
-
-
-def _runtime(tree: ast.AST) -> Iterator[ast.AST]:
-    for child in ast.iter_child_nodes(tree):
-        if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
-            continue
-        yield child
-        yield from _runtime(child)
 
 
 def circles(arrows: dict[str, set[str]]) -> list[list[str]]:

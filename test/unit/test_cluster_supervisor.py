@@ -18,6 +18,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from waiting import wait_until
+
 HERE = Path(__file__).parent
 DRIVER = """
 import sys
@@ -47,15 +49,6 @@ def free_ports(count: int) -> list[int]:
     for one in sockets:
         one.close()
     return ports
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float = 30) -> bool:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)  # between polls
-    return True
 
 
 class Run:

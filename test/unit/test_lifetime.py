@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from driven import Driven, wait_until
+from driven import Driven
 from sglang_ddtree import lifetime
+from waiting import wait_until
 
 TREE = [sys.executable, str(Path(__file__).parents[1] / "fake_tree.py"), "PORT"]
 SIGNALS = [
