@@ -32,9 +32,9 @@ from server.launching import (
     threads_by_cores,
     with_more_heads,
 )
+from server.mixed_requests import one_request
 from server.oracle import Oracle
 from server.pair_server import plain_oracle
-from server.test_soak import one_request
 from waiting import wait_until
 
 REQUESTS = int(os.environ.get("DDTREE_SOAK_REQUESTS", "120"))
