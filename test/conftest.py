@@ -17,8 +17,10 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what starts servers of its own: all of test/server but tests of the shared ones."""
+    """Mark what starts servers of its own: all of test/server but tests of the shared ones and
+    what starts none."""
     for item in items:
         shares = "servers" in getattr(item, "fixturenames", ())
-        if item.path.is_relative_to(SERVER_TESTS) and not shares:
+        starts = item.path.is_relative_to(SERVER_TESTS) and not item.get_closest_marker("no_server")
+        if starts and not shares:
             item.add_marker(pytest.mark.own_servers)

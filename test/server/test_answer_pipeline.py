@@ -15,6 +15,8 @@ from transformers import AutoTokenizer
 
 from server.configurations import PAIR
 
+pytestmark = pytest.mark.no_server
+
 EOS = 2
 TARGET = ("--model-path", str(PAIR.target))
 SERVERS = {"plain": [*TARGET], "tree": [*TARGET, *tree_flags(PAIR, 15)]}

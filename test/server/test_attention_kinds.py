@@ -12,6 +12,8 @@ from server.asking import answers_of
 from server.launch_cases import assert_refused, outcomes_of
 from server.launch_probe import STARTED
 
+pytestmark = pytest.mark.no_server
+
 PAIR = Pair("tiny-dense")
 SERVER = [
     *("--model-path", str(PAIR.target), "--dtype", "float32"),

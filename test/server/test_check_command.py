@@ -6,7 +6,11 @@ import importlib.metadata
 import subprocess
 import sys
 
+import pytest
+
 from sglang_ddtree.engine.seams import SGLANG_VERSION, TOOL_SEAMS, relevant
+
+pytestmark = pytest.mark.no_server
 
 ROWS = relevant() + TOOL_SEAMS
 

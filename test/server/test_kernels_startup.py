@@ -10,6 +10,8 @@ from server.asking import answers_of
 from server.configurations import PAIR
 from server.launch_cases import assert_refused, outcomes_of
 
+pytestmark = pytest.mark.no_server
+
 TARGET = ["--model-path", str(PAIR.target)]
 DDTREE = ["--speculative-algorithm", "DDTREE"]
 DDTREE += ["--speculative-draft-model-path", str(PAIR.drafter)]

@@ -12,6 +12,8 @@ from server.launch_cases import assert_refused, outcomes_of
 from server.launch_probe import STARTED
 from server.mla_configs import DEEPSEEK_V3, GLM4_MOE_LITE, KIMI_K25, drafter_of
 
+pytestmark = pytest.mark.no_server
+
 KIMI_DRAFTER = drafter_of(KIMI_K25)
 SERVED: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
     "DeepSeek-V3": (DEEPSEEK_V3, drafter_of(DEEPSEEK_V3), []),

@@ -16,6 +16,8 @@ from safetensors.torch import load_file, save_file
 from server.launch_cases import assert_refused, outcomes_of
 from server.launch_probe import STARTED
 
+pytestmark = pytest.mark.no_server
+
 PAIR = Pair("tiny-dense")
 TARGET = ["--model-path", str(PAIR.target), "--dtype", "float32"]
 HYBRID = [

@@ -10,6 +10,8 @@ from common.pairs import Pair
 
 from server.asking import answers_of
 
+pytestmark = pytest.mark.no_server
+
 UNREADABLE: dict[str, tuple[dict[str, Any], str]] = {
     "layers of their own sizes": (
         {"per_layer_config": {"0": {"head_dim": 32}}},
