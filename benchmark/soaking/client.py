@@ -12,6 +12,9 @@ from soaking.answer import Answer, Stream
 from soaking.mix import Call
 
 TIMEOUT_S = 300
+# Of a weight update that came while requests were there, which only a pause and aborts let in.
+# scheduler_components/weight_updater.py:flush_cache_after_weight_update@0.5.23
+NOT_FLUSHED = b"the cache was not flushed because requests are still running or queued"
 
 
 class Client:
@@ -47,6 +50,8 @@ class Client:
                 await self._converse(call, answer)
             elif call.kind == "pause":
                 await self._pause(call, answer)
+            elif call.kind == "weights":
+                await self._update_weights(call, answer)
             else:
                 await self._ask_once_more(call, answer)
         except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, TypeError) as error:
@@ -87,7 +92,7 @@ class Client:
                 await self._read_stream(call, body, response, answer)
             else:
                 content = await response.read()
-                if call.kind not in ("flush", "weights", "bad"):
+                if call.kind not in ("flush", "bad"):
                     answer.add_body(call.kind, content)
 
     async def _read_stream(
@@ -124,6 +129,15 @@ class Client:
                 before = answer.outputs[-1]["meta_info"]["id"]
         finally:
             await self.post("/close_session", {"session_id": name})
+
+    async def _update_weights(self, call: Call, answer: Answer) -> None:
+        """Outside of pauses SGLang lets answers end first, but does not wait for aborted ones."""
+        async with self._pauses:
+            content = NOT_FLUSHED
+            while NOT_FLUSHED in content:
+                answer.status, content = await self.post(call.path, call.body)
+        if answer.status != 200:
+            answer.error = content.decode()
 
     async def _pause(self, call: Call, answer: Answer) -> None:
         """Stop all work for a moment; requests come in meanwhile."""
