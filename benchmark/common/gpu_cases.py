@@ -16,7 +16,7 @@ from sglang_ddtree.ops.gdn_tree.paths import TreePaths
 from sglang_ddtree.ops.tree_attention import TreeAttentionMetadata, tree_attention
 from sglang_ddtree.ops.tree_attention.latent import latent_tree_attention
 from sglang_ddtree.ops.tree_attention.paged import PagedTree, SplitWorkspace
-from sglang_ddtree.tree import Candidates, DraftTree, accept, grow
+from sglang_ddtree.tree import Candidates, DraftTree, GrowthPolicy, accept, grow
 
 HALF = 3e-2  # bfloat16 outputs of order one
 
@@ -40,7 +40,7 @@ class Result:
 def random_tree(bs: int, budget: int, generator: torch.Generator) -> DraftTree:
     """Grown by the reference on the CPU."""
     candidates = Candidates.from_logits(torch.randn(bs, 15, 64, generator=generator) * 2, 8)
-    return grow(candidates, torch.randint(0, 64, (bs,), generator=generator), budget)
+    return grow(candidates, torch.randint(0, 64, (bs,), generator=generator), GrowthPolicy(budget))
 
 
 def on_device(tree: DraftTree, device: str) -> DraftTree:
@@ -186,7 +186,7 @@ def check_tree(device: Device, seed: int, where: str = "cuda") -> Iterator[Resul
     for budget in (7, 31, 63, 255):
         logits = torch.randn(4, 15, 64, generator=generator).round()
         candidates, root = Candidates.from_logits(logits, 8), torch.arange(4)
-        expected = grow(candidates, root, budget)
+        expected = grow(candidates, root, GrowthPolicy(budget))
         moved = Candidates(candidates.tokens.to(where), candidates.log_probs.to(where))
         shape = dispatch.Shape(budget + 1)
         target = torch.randint(0, 64, expected.tokens.shape, generator=generator)

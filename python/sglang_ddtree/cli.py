@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _check(args: argparse.Namespace) -> int:
-    from sglang_ddtree.engine.check import report
+    from sglang_ddtree.engine.upstream.report import report
 
     return report(show_all=args.all)
 

@@ -21,7 +21,7 @@ def bound() -> Callable[[], None]:
     dies, whatever kills that.
 
     SGLang's own processes then end with it (srt/utils/common.py:3432@0.5.23 and
-    ``engine/hooks/orphans.py``).
+    ``engine/startup/orphans.py``).
 
     Raises:
         RuntimeError: this is not the main thread. The kernel watches the thread that forks, so the

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import torch
 
+from sglang_ddtree.engine.config_error import DDTreeConfigError
+from sglang_ddtree.engine.drafting.marginal_head import MarginalHead
+
 runtime = importlib.import_module("sglang.srt.runtime_context")
-draft = importlib.import_module("sglang_ddtree.engine.draft")
-options = importlib.import_module("sglang_ddtree.engine.options")
 
 
 def table(rows: int) -> torch.nn.Embedding:
@@ -23,7 +24,7 @@ def head_of(
     rank: int, size: int, embedding: Any, vocabulary: torch.Tensor | None = None, topk: int = 1
 ) -> Any:
     with runtime.get_parallel().override(tp_rank=rank, tp_size=size):
-        return draft.CandidateHead(embedding, vocabulary, topk).head
+        return MarginalHead(embedding, vocabulary, topk).head
 
 
 @pytest.mark.parametrize("chosen", [None, [0, 3, 17, 40, 55, 56, 57, 90, 100]])
@@ -31,17 +32,17 @@ def test_candidates_of_one_rank(chosen: list[int] | None) -> None:
     embedding, hidden = table(101), torch.randn(7, 16)
     vocabulary = None if chosen is None else torch.tensor(chosen)
     with runtime.get_parallel().override(tp_rank=0, tp_size=1):
-        head = draft.CandidateHead(embedding, vocabulary, topk=5)
-        ids, values, partition = head.candidates(hidden, 5)
+        head = MarginalHead(embedding, vocabulary, topk=5)
+        found = head.propose(hidden.view(1, 7, 16), torch.zeros(1, dtype=torch.int64))
     logits = hidden @ embedding.weight.T
     if chosen is not None:
         others = torch.ones(101, dtype=torch.bool)
         others[chosen] = False
         logits[:, others] = -torch.inf
-    expected = logits.topk(5)
-    assert torch.equal(ids, expected.indices)
-    torch.testing.assert_close(values.float(), expected.values)
-    torch.testing.assert_close(partition, logits.logsumexp(-1))
+    expected = logits.log_softmax(-1).topk(5)
+    assert torch.equal(found.tokens[0], expected.indices)
+    torch.testing.assert_close(found.log_probs[0], expected.values)
+    assert found.transitions is None
 
 
 @pytest.mark.parametrize(("rows", "size"), [(100, 2), (101, 2), (103, 4)])
@@ -75,13 +76,13 @@ def test_ranks_share_a_draft_vocabulary(sharded_by_sglang: bool) -> None:
 
 def test_a_rank_with_too_few_tokens_is_refused() -> None:
     vocabulary = torch.tensor([1, 2, 3, 4, 60])
-    with pytest.raises(options.DDTreeConfigError, match=r"1 tokens on a rank .*-topk"):
+    with pytest.raises(DDTreeConfigError, match=r"1 tokens on a rank .*-topk"):
         head_of(1, 2, table(100), vocabulary, topk=2)
 
 
 def test_a_quantised_head_is_refused_with_a_draft_vocabulary() -> None:
     packed = SimpleNamespace(weight=torch.zeros(100, 8, dtype=torch.uint8), org_vocab_size=100)
-    with pytest.raises(options.DDTreeConfigError, match="16 or 32 bits"):
+    with pytest.raises(DDTreeConfigError, match="16 or 32 bits"):
         head_of(0, 1, packed, torch.tensor([1, 2, 3]))
 
 

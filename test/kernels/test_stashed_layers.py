@@ -16,7 +16,7 @@ from sglang_ddtree.tree import Acceptance, DraftTree, accept
 from unit.gdn_tree_cases import grown_tree, relative
 
 recurrent = importlib.import_module("sglang_ddtree.engine.recurrent")
-verify_hook = importlib.import_module("sglang_ddtree.engine.hooks.recurrent_verify")
+verify_hook = importlib.import_module("sglang_ddtree.engine.recurrent.verify_hook")
 
 INTERVAL = 8
 BUDGET = 20

@@ -17,7 +17,7 @@ from sglang_ddtree.ops.tree_attention import (
     tree_attention,
     tree_attention_sdpa,
 )
-from sglang_ddtree.tree import Candidates, DraftTree, grow
+from sglang_ddtree.tree import Candidates, DraftTree, GrowthPolicy, grow
 from unit.strategies import properties
 
 
@@ -53,7 +53,7 @@ def cases(draw: st.DrawFn, dtype: torch.dtype = torch.float64) -> Case:
     logits = torch.randn(bs, draw(st.integers(1, 8)), 12, generator=generator) * 2
     logits[torch.rand(logits.shape, generator=generator) < 0.5] = -math.inf  # leaves padding
     roots = torch.randint(0, 12, (bs,), generator=generator)
-    tree = grow(Candidates.from_logits(logits, 4), roots, budget, spine=draw(st.booleans()))
+    tree = grow(Candidates.from_logits(logits, 4), roots, GrowthPolicy(budget, draw(st.booleans())))
 
     prefix_lens = [draw(st.sampled_from([0, 1, 15, 16, 17, 40])) for _ in range(bs)]
     page_size = draw(st.sampled_from([1, 16]))
@@ -171,7 +171,11 @@ def test_half_precision_accumulates_in_float32(dtype: torch.dtype) -> None:
 
 def test_siblings_have_the_same_window() -> None:
     """Two children of the root sit at one position, though their rows are neighbours."""
-    tree = grow(Candidates.from_logits(torch.tensor([[[0.0, 0.0, 0.0]]]), 3), torch.tensor([0]), 3)
+    tree = grow(
+        Candidates.from_logits(torch.tensor([[[0.0, 0.0, 0.0]]]), 3),
+        torch.tensor([0]),
+        GrowthPolicy(3),
+    )
     metadata = TreeAttentionMetadata(
         torch.arange(9)[None], torch.tensor([5]), tree.ancestor_mask(), tree.depth.long()
     )

@@ -78,9 +78,9 @@ from sglang.srt.layers.attention.triton_backend import TritonAttnBackend
 from sglang.srt.models.registry import ModelRegistry
 from sglang_ddtree.engine.attention.kinds import GQA_ARCHITECTURES
 from sglang_ddtree.engine.attention.registry import verifying_backend
-from sglang_ddtree.engine.mla import MLA_ARCHITECTURES
-from sglang_ddtree.engine.options import DDTreeConfigError
-from sglang_ddtree.engine.recurrent.checks import GDN_ARCHITECTURES
+from sglang_ddtree.engine.startup.mla import MLA_ARCHITECTURES
+from sglang_ddtree.engine.config_error import DDTreeConfigError
+from sglang_ddtree.engine.startup.recurrent_checks import GDN_ARCHITECTURES
 from sglang_ddtree.platform.attention import TorchTreeAttnBackend
 
 def bare(cls, **attributes):

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from sglang_ddtree.engine.seams import SGLANG_VERSION, TOOL_SEAMS, relevant
+from sglang_ddtree.engine.upstream.seams import SGLANG_VERSION, TOOL_SEAMS, relevant
 
 pytestmark = pytest.mark.no_server
 

@@ -77,7 +77,7 @@ from types import SimpleNamespace
 import sglang.srt.utils, torch
 from sglang.srt.configs.model_config import AttentionArch
 from sglang_ddtree.engine.attention import selection
-from sglang_ddtree.engine.checks import server_problems
+from sglang_ddtree.engine.startup.server_checks import server_problems
 
 sglang.srt.utils.is_cuda = lambda: True
 blackwell = selection.Device((12, 0), triton=True, compiler=True)

@@ -115,8 +115,8 @@ ASK = """
 import json, sys
 from types import SimpleNamespace
 from sglang.srt.configs.model_config import AttentionArch
-from sglang_ddtree.engine.checks import server_problems
-from sglang_ddtree.engine.mla import architecture_problem
+from sglang_ddtree.engine.startup.server_checks import server_problems
+from sglang_ddtree.engine.startup.mla import architecture_problem
 
 class Settings(SimpleNamespace):
     def __getattr__(self, name):

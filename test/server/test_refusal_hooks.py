@@ -17,8 +17,8 @@ load_plugins()
 from sglang.srt.server_args import ServerArgs, prepare_server_args
 from sglang.srt.entrypoints import engine
 from sglang.srt.runtime_context import get_parallel
-from sglang_ddtree.engine.hooks import startup_refusals as hooks
-from sglang_ddtree.engine.options import DDTreeConfigError
+from sglang_ddtree.engine.startup import refusals as hooks
+from sglang_ddtree.engine.config_error import DDTreeConfigError
 
 SETTINGS = {"model_path": "none", "speculative_algorithm": "DDTREE"}
 FLAGS = ["--model-path", "none", "--speculative-algorithm", "DDTREE"]

@@ -17,7 +17,7 @@ from sglang_ddtree.ops.gdn_tree import (
     tree_recurrence,
 )
 from sglang_ddtree.ops.gdn_tree.oracle import recurrence_oracle
-from sglang_ddtree.tree import Candidates, DraftTree, grow
+from sglang_ddtree.tree import Candidates, DraftTree, GrowthPolicy, grow
 from unit.strategies import drafts, random_trees, tree_of
 
 DECAYS = ("slow", "fast", "steep", "none", "resets", "mixed")
@@ -143,7 +143,7 @@ def grown_tree(bs: int, budget: int, depths: int = 15, seed: int = 0) -> DraftTr
     max_depth = torch.full((bs,), depths)
     max_depth[-1] = 1 if bs > 1 else depths
     roots = torch.zeros(bs, dtype=torch.int64)
-    return grow(candidates, roots, budget, max_depth=max_depth)
+    return grow(candidates, roots, GrowthPolicy(budget), max_depth=max_depth)
 
 
 def relative(actual: Tensor, expected: Tensor) -> float:

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sglang_ddtree.tree import Candidates, DraftTree, grow, pack_bits
+from sglang_ddtree.tree import Candidates, DraftTree, GrowthPolicy, grow, pack_bits
 from sglang_ddtree.tree.oracle import Node, grow_oracle
 
 Test = Callable[..., None]
@@ -36,7 +36,7 @@ class Draft:
 
     def grow(self, budget: int, spine: bool) -> DraftTree:
         return grow(
-            self.candidates, self.root_tokens, budget, spine=spine, max_depth=self.max_depth
+            self.candidates, self.root_tokens, GrowthPolicy(budget, spine), max_depth=self.max_depth
         )
 
     def grow_oracle(self, request: int, budget: int, spine: bool) -> list[Node]:
@@ -45,8 +45,7 @@ class Draft:
             self.candidates.tokens[request].tolist(),
             self.candidates.log_probs[request].tolist(),
             int(self.root_tokens[request]),
-            budget,
-            spine=spine,
+            GrowthPolicy(budget, spine),
             max_depth=None if self.max_depth is None else int(self.max_depth[request]),
             transitions=None if transitions is None else transitions[request].tolist(),
         )

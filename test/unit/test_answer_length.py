@@ -14,7 +14,7 @@ from sglang.srt.managers.schedule_batch import FINISH_ABORT, Req
 from sglang.srt.plugins.hook_registry import HookRegistry
 from sglang.srt.runtime_context import get_context, get_spec
 from sglang.srt.sampling.sampling_params import SamplingParams
-from sglang_ddtree.engine.hooks import answer_length
+from sglang_ddtree.engine.answers import length as answer_length
 
 START, END, STOP = [7, 8], [9, 9], 3
 

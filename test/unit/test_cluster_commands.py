@@ -43,7 +43,7 @@ def test_memory_alone_where_there_is_no_machine(capsys: pytest.CaptureFixture[st
     assert main([*QWEN, "--budget", "64", "--concurrency", "8"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("no plan, memory only: NVML does not start: none here; ")
-    for words in ("TP1 wy", "TP1 snapshot", "TP4 wy", "TP8 snapshot", "tree stash", "1/60"):
+    for words in ("TP1 stash", "TP1 snapshot", "TP4 stash", "TP8 snapshot", "tree stash", "1/60"):
         assert words in out
     assert main([*KIMI, "--tp", "8", "--budget", "31"]) == 0
     out = capsys.readouterr().out
@@ -59,7 +59,7 @@ def test_json_is_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
     assert plan["chosen"]["groups"][0]["gpus"] == [0, 1, 2, 3]
     assert plan["topology"]["gpus"][0]["memory_bytes"] == 96 << 30
     assert not plan["assumed_memory"]
-    assert {row["recurrent"] for row in plan["memory"]} == {"wy", "snapshot"}
+    assert {row["recurrent"] for row in plan["memory"]} == {"stash", "snapshot"}
     cells = {(c["tp"], c["concurrency"], c["budget"]): c for c in plan["predictions"]}
     chosen = cells[4, 1, plan["budget"]]["tokens_per_second"]
     assert chosen == pytest.approx(plan["chosen"]["tokens_per_second"])

@@ -162,7 +162,7 @@ def test_node_snapshots_cost_what_their_bytes_cost() -> None:
     constants = Constants(bandwidth=1.5e12)
     for budget, published in ((15, 3.2), (32, 6.6), (64, 13.1)):
         snapshots = verify_ms(QWEN36_27B, 1, tree(budget), constants)
-        stash = verify_ms(QWEN36_27B, 1, replace(tree(budget), recurrent_mode="wy"), constants)
+        stash = verify_ms(QWEN36_27B, 1, replace(tree(budget), recurrent_mode="stash"), constants)
         assert snapshots - stash == pytest.approx(published, rel=0.05)
 
 
@@ -184,7 +184,7 @@ loads = st.builds(
     batch=st.integers(1, 64),
     context=st.integers(1, 32_768),
     budget=st.integers(0, 255),
-    recurrent_mode=st.sampled_from(["wy", "snapshot"]),
+    recurrent_mode=st.sampled_from(["stash", "snapshot"]),
 )
 
 

@@ -32,10 +32,10 @@ def test_a_stash_is_at_most_a_fortieth_of_snapshots(name: str) -> None:
     """Of the same slots: SGLang's pool has one more than running requests."""
     rows = rows_of(name, budget=64)
     for tp in (1, 4, 8):
-        wy, snapshot = rows[tp, "wy"]["bytes"], rows[tp, "snapshot"]["bytes"]
-        assert wy["tree stash"] * 40 <= snapshot["tree states"] * 8 / 9
-        assert {key: wy[key] for key in wy.keys() & snapshot.keys()} == {
-            key: snapshot[key] for key in wy.keys() & snapshot.keys()
+        stash, snapshot = rows[tp, "stash"]["bytes"], rows[tp, "snapshot"]["bytes"]
+        assert stash["tree stash"] * 40 <= snapshot["tree states"] * 8 / 9
+        assert {key: stash[key] for key in stash.keys() & snapshot.keys()} == {
+            key: snapshot[key] for key in stash.keys() & snapshot.keys()
         }
 
 
@@ -75,7 +75,7 @@ def test_the_table_says_what_does_not_fit_and_by_how_much() -> None:
     assert len({len(line.split("  fits")[0].split("  does")[0]) for line in lines}) == 1
     hybrid = memory_table(QWEN36_27B, Load(8, 8192, 64), RTX_PRO_6000)
     assert [line.split()[:2] for line in hybrid[1:7]] == [
-        [f"TP{tp}", mode] for tp in (1, 4, 8) for mode in ("wy", "snapshot")
+        [f"TP{tp}", mode] for tp in (1, 4, 8) for mode in ("stash", "snapshot")
     ]
     assert "153.9 MB as a snapshot, 2.57 MB in the stash, 1/60" in hybrid[-1]
 

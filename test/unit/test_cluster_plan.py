@@ -120,7 +120,7 @@ def test_snapshots_refuse_what_a_stash_fits() -> None:
     request = {"tp": 1, "replicas": 1, "concurrency": 11, "budget": 32}
     with pytest.raises(PlanRefused, match="tree states 61"):
         plan_for("qwen3.6-27b", recurrent_mode="snapshot", **request)
-    assert plan_for("qwen3.6-27b", recurrent_mode="wy", **request).chosen.tp == 1
+    assert plan_for("qwen3.6-27b", recurrent_mode="stash", **request).chosen.tp == 1
 
 
 def test_bill_of_a_dense_model_by_hand() -> None:

@@ -21,6 +21,7 @@ from sglang_ddtree.drafter.model.model import Drafter
 from sglang_ddtree.drafter.objective.objective import Ends
 from sglang_ddtree.tree.candidates import Candidates
 from sglang_ddtree.tree.oracle import grow_oracle
+from sglang_ddtree.tree.policy import GrowthPolicy
 
 BLOCK, TOPK, START = 5, 3, 4
 
@@ -56,7 +57,9 @@ def accepted_by_walking(drafted: Drafted, place: int, budget: int) -> int:
     """Oracle: the heap's tree, and a walk from the root."""
     tokens, log_probs = drafted.candidates.tokens, drafted.candidates.log_probs
     root = int(drafted.tokens[START + place])
-    tree = grow_oracle(tokens[place].tolist(), log_probs[place].tolist(), root, budget)
+    tree = grow_oracle(
+        tokens[place].tolist(), log_probs[place].tolist(), root, GrowthPolicy(budget)
+    )
     node = depth = 0
     while depth < BLOCK - 1:
         wanted = int(drafted.following[place, depth])

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from sglang_ddtree.engine.config_error import DDTreeConfigError
 from sglang_ddtree.engine.options import (
     FLAGS_ATTRIBUTE,
     MAX_TOPK,
-    DDTreeConfigError,
+    TreeFlags,
     TreeOptions,
     resolve_options,
 )
+from sglang_ddtree.engine.startup import flags
 
 BLOCK = 16
 
@@ -30,7 +33,7 @@ def arguments(
     return SimpleNamespace(
         speculative_num_draft_tokens=num_draft_tokens,
         speculative_eagle_topk=eagle_topk,
-        **{FLAGS_ATTRIBUTE: {"budget": budget, "topk": topk, "spine": spine}},
+        **{FLAGS_ATTRIBUTE: TreeFlags(budget, topk, spine)},
     )
 
 
@@ -109,3 +112,24 @@ def test_what_the_user_gave_wins_over_what_sglang_resolved() -> None:
     resolved = arguments(num_draft_tokens=16, eagle_topk=1)
     resolved._raw_input = {"speculative_num_draft_tokens": 64, "speculative_eagle_topk": None}
     assert resolve_options(resolved, BLOCK, MAX_TOPK) == TreeOptions(BLOCK, 63, 8, True)
+
+
+@pytest.mark.parametrize(
+    ("budget", "spine", "chain"),
+    [(14, True, True), (15, True, True), (16, True, False), (15, False, False), (1, False, False)],
+)
+def test_a_chain_is_a_spine_that_the_budget_does_not_pass(
+    budget: int, spine: bool, chain: bool
+) -> None:
+    assert resolve(budget=budget, spine=spine).is_chain is chain
+
+
+def test_the_stash_answers_to_its_earlier_name() -> None:
+    parser = argparse.ArgumentParser()
+    flags.add_arguments(None, parser)
+    for given, mode in (("wy", "stash"), ("stash", "stash"), ("snapshot", "snapshot")):
+        args = parser.parse_args(["--speculative-ddtree-recurrent", given])
+        record = flags.keep_values(lambda cls, args: SimpleNamespace(), object, args)
+        assert getattr(record, FLAGS_ATTRIBUTE) == TreeFlags(recurrent=mode)
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--speculative-ddtree-recurrent", "other"])

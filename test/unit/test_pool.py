@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sglang_ddtree.engine.options import TreeOptions
-from sglang_ddtree.engine.pool import least_tokens, pool_problems
+from sglang_ddtree.engine.startup.pool import least_tokens, pool_problems
 
 
 @pytest.mark.parametrize(

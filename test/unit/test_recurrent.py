@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sglang_ddtree.tree import Acceptance, DraftTree
 from unit.strategies import properties, random_trees
 
-checkpoints = importlib.import_module("sglang_ddtree.engine.recurrent.checkpoints")
+copies = importlib.import_module("sglang_ddtree.engine.recurrent.cache_copies")
 memory = importlib.import_module("sglang_ddtree.engine.recurrent.memory")
 snapshots = importlib.import_module("sglang_ddtree.engine.recurrent.snapshots")
 
@@ -31,7 +31,7 @@ def test_boundary_nodes(prefix: int, length: int, interval: int) -> None:
         tokens=torch.zeros(1, 16, dtype=torch.int64),
         bonus=torch.zeros(1, dtype=torch.int64),
     )
-    (node,) = checkpoints.boundary_nodes(accepted, torch.tensor([prefix]), interval).tolist()
+    (node,) = copies.boundary_nodes(accepted, torch.tensor([prefix]), interval).tolist()
     # The text after node path[j] has prefix + j + 1 tokens.
     at = [path[j] for j in range(length + 1) if (prefix + j + 1) % interval == 0]
     assert node == (at[-1] if at else -1)

@@ -7,8 +7,8 @@ from types import ModuleType
 
 import pytest
 
-from sglang_ddtree.engine import seams
-from sglang_ddtree.engine.seams import Seam
+from sglang_ddtree.engine.upstream import seams
+from sglang_ddtree.engine.upstream.seams import Seam
 from unit import upstream_use
 
 ALL = seams.SEAMS + seams.CPU_SEAMS + seams.TOOL_SEAMS

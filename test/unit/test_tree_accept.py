@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sglang_ddtree.tree import Acceptance, Candidates, DraftTree, accept, grow
+from sglang_ddtree.tree import Acceptance, Candidates, DraftTree, GrowthPolicy, accept, grow
 from sglang_ddtree.tree.oracle import accept_oracle
 from unit.strategies import Draft, drafts, properties, random_trees, targets, tree_of
 
@@ -110,7 +110,7 @@ def test_output_is_that_of_plain_decoding(budget: int, hint: float) -> None:
                 guess.append(next_token(guess))
                 logits[request, depth, guess[-1]] += hint
         roots = torch.tensor([context[-1] for context in contexts])
-        tree = grow(Candidates.from_logits(logits, 5), roots, budget)
+        tree = grow(Candidates.from_logits(logits, 5), roots, GrowthPolicy(budget))
         target = torch.zeros_like(tree.tokens)
         for request, context in enumerate(contexts):
             paths: list[list[int]] = []
@@ -170,7 +170,7 @@ def test_dtypes() -> None:
 
 def test_an_empty_batch_is_accepted() -> None:
     candidates = Candidates.from_logits(torch.zeros(0, 3, 9), 2)
-    tree = grow(candidates, torch.zeros(0, dtype=torch.int64), 6)
+    tree = grow(candidates, torch.zeros(0, dtype=torch.int64), GrowthPolicy(6))
     assert accept(tree, torch.zeros(0, 7, dtype=torch.int64), 3).path.shape == (0, 4)
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sglang_ddtree.tree import Candidates, accept, grow
+from sglang_ddtree.tree import Candidates, GrowthPolicy, accept, grow
 
 FORBIDDEN = {"_local_scalar_dense", "nonzero", "masked_select", "is_nonzero", "equal", "item"}
 
@@ -60,7 +60,7 @@ def step(bs: int, budget: int, spine: bool, conditional: bool, limited: bool) ->
     max_depth = torch.full((bs,), 9) if limited else None
 
     def run() -> None:
-        tree = grow(candidates, roots, budget, spine=spine, max_depth=max_depth)
+        tree = grow(candidates, roots, GrowthPolicy(budget, spine), max_depth=max_depth)
         accept(tree, target, 15)
 
     return run
@@ -114,7 +114,7 @@ def test_a_step_needs_no_values(spine: bool, conditional: bool) -> None:
     candidates = candidates_of(2, conditional, device="meta")
     roots = torch.zeros(2, dtype=torch.int64, device="meta")
     max_depth = torch.zeros(2, dtype=torch.int32, device="meta")
-    tree = grow(candidates, roots, 70, spine=spine, max_depth=max_depth)
+    tree = grow(candidates, roots, GrowthPolicy(70, spine), max_depth=max_depth)
     acceptance = accept(tree, torch.zeros(2, 71, dtype=torch.int64, device="meta"), 15)
     assert tree.ancestors.shape == (2, 71, 2)
     assert acceptance.path.shape == (2, 16)

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sglang_ddtree.tree import Candidates, DraftTree, grow, validate
+from sglang_ddtree.tree import Candidates, DraftTree, GrowthPolicy, grow, validate
 from sglang_ddtree.tree.oracle import Node
 from unit.strategies import Draft, drafts, live_nodes, properties
 
@@ -87,7 +87,7 @@ def test_a_budget_up_to_the_block_is_a_chain(draft: Draft, data: st.DataObject) 
 @properties(50)
 def test_one_candidate_makes_a_chain(draft: Draft, budget: int, spine: bool) -> None:
     first = Candidates(draft.candidates.tokens[..., :1], draft.candidates.log_probs[..., :1])
-    tree = grow(first, draft.root_tokens, budget, spine=spine, max_depth=draft.max_depth)
+    tree = grow(first, draft.root_tokens, GrowthPolicy(budget, spine), max_depth=draft.max_depth)
     assert_chain(tree)
     for request in range(draft.bs):
         tokens = [node.token for node in live_nodes(tree, request)[1:]]
@@ -105,7 +105,7 @@ def test_an_unlikely_spine_comes_first_all_the_same() -> None:
     # Past depth 1 the chain is so unlikely that best-first search alone would never follow it.
     log_probs = torch.tensor([[[-0.1, -2.5], [-90.0, -91.0], [-90.0, -91.0]]])
     tokens = torch.tensor([[[1, 2], [3, 4], [5, 6]]])
-    tree = grow(Candidates(tokens, log_probs), torch.tensor([0]), 5)
+    tree = grow(Candidates(tokens, log_probs), torch.tensor([0]), GrowthPolicy(5))
     assert tree.tokens.tolist() == [[0, 1, 3, 5, 2, 4]]
     assert tree.parent.tolist() == [[-1, 0, 1, 2, 0, 1]]
 
@@ -132,8 +132,7 @@ def test_no_node_lies_deeper_than_allowed(
     tree = grow(
         draft.candidates,
         draft.root_tokens,
-        budget,
-        spine=spine,
+        GrowthPolicy(budget, spine),
         max_depth=torch.tensor(limits, dtype=torch.int32),
     )
     validate(tree)
@@ -165,7 +164,9 @@ def test_nan_and_positive_log_probs_leave_a_valid_tree(spine: bool) -> None:
     log_probs[0, 2] = math.nan
     log_probs[1, 1, 0] = 1e-4
     log_probs[1, 3, 3] = math.inf
-    tree = grow(Candidates(draft.candidates.tokens, log_probs), draft.root_tokens, 40, spine=spine)
+    tree = grow(
+        Candidates(draft.candidates.tokens, log_probs), draft.root_tokens, GrowthPolicy(40, spine)
+    )
     validate(tree)
     assert tree.depth[0].max() == 2
     assert tree.depth[1].max() == 5
@@ -176,7 +177,7 @@ def test_a_candidate_without_probability_never_becomes_a_node() -> None:
     log_probs[0, 0, :2] = math.log(0.5)
     log_probs[0, 1, 0] = 0.0
     candidates = Candidates(torch.arange(12).view(1, 3, 4), log_probs, torch.zeros(1, 2, 4, 4))
-    tree = grow(candidates, torch.tensor([99]), 20, spine=False)
+    tree = grow(candidates, torch.tensor([99]), GrowthPolicy(20, spine=False))
     half = float(log_probs[0, 0, 0])
     assert live_nodes(tree, 0)[1:] == [
         Node(token=0, parent=0, depth=1, log_prob=half),
@@ -191,7 +192,7 @@ def test_transitions_choose_the_chain() -> None:
     log_probs = torch.tensor([[[0.6, 0.4], [0.5, 0.5]]]).log()
     transitions = torch.tensor([[[[0.2, 0.8], [0.9, 0.1]]]]).log()
     candidates = Candidates(torch.tensor([[[10, 11], [20, 21]]]), log_probs, transitions)
-    tree = grow(candidates, torch.tensor([0]), 6)
+    tree = grow(candidates, torch.tensor([0]), GrowthPolicy(6))
     assert tree.tokens.tolist() == [[0, 10, 21, 11, 20, 20, 21]]
     assert tree.parent.tolist() == [[-1, 0, 1, 0, 3, 1, 3]]
     expected = torch.tensor([1, 0.6, 0.48, 0.4, 0.36, 0.12, 0.04])
@@ -207,4 +208,4 @@ def test_bad_arguments_are_refused() -> None:
     with pytest.raises(ValueError, match="budget"):
         draft.grow(-1, spine=True)
     with pytest.raises(ValueError, match="root_tokens"):
-        grow(draft.candidates, torch.zeros(3, dtype=torch.int64), 3)
+        grow(draft.candidates, torch.zeros(3, dtype=torch.int64), GrowthPolicy(3))

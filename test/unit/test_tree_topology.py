@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sglang_ddtree.tree import (
     Candidates,
     DraftTree,
+    GrowthPolicy,
     ancestor_words,
     grow,
     pack_bits,
@@ -63,7 +64,7 @@ def example() -> DraftTree:
     logits = torch.randn(2, 3, 20, generator=torch.Generator().manual_seed(3))
     candidates = Candidates.from_logits(logits, 4)
     max_depth = torch.tensor([3, 1])
-    return grow(candidates, torch.tensor([5, 6]), 11, max_depth=max_depth)
+    return grow(candidates, torch.tensor([5, 6]), GrowthPolicy(11), max_depth=max_depth)
 
 
 def test_positions_count_depth_from_the_prefix() -> None:

@@ -14,7 +14,7 @@ from sglang.srt.managers import io_struct as io
 from sglang.srt.managers.scheduler_components.weight_updater import SchedulerWeightUpdaterManager
 from sglang.srt.plugins.hook_registry import HookRegistry
 from sglang.srt.runtime_context import get_context, get_spec
-from sglang_ddtree.engine.hooks import weight_updates
+from sglang_ddtree.engine.weights import updates as weight_updates
 
 calls = []
 

@@ -26,7 +26,7 @@ def uses() -> dict[str, set[str]]:
     for file in sorted(PACKAGE.rglob("*.py")):
         tree = ast.parse(file.read_text(encoding="utf-8"))
         name = file.relative_to(PACKAGE).as_posix()
-        if name.startswith("engine/seams"):
+        if name.startswith("engine/upstream/seams"):
             continue
         for path in {*imports(tree).values(), *targets(tree), *inherited(tree)}:
             found.setdefault(path, set()).add(name)

@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from sglang.srt.speculative.spec_registry import CustomSpecAlgo
 
-from sglang_ddtree.engine.options import TreeOptions
+from sglang_ddtree.engine.options import ALGORITHM, TreeOptions, running_options
 
 if TYPE_CHECKING:
     from sglang.srt.server_args import ServerArgs
-
-NAME = "DDTREE"
 
 
 class DDTreeAlgorithm(CustomSpecAlgo):
@@ -58,11 +56,7 @@ class DDTreeAlgorithm(CustomSpecAlgo):
     @property
     def options(self) -> TreeOptions:
         """The tree of the server that this process belongs to."""
-        from sglang.srt.runtime_context import get_server_args
-
-        from sglang_ddtree.engine.startup import options_of
-
-        return options_of(get_server_args())
+        return running_options()
 
 
 def register() -> None:
@@ -74,6 +68,6 @@ def register() -> None:
 
         return DDTreeWorker
 
-    SpeculativeAlgorithm.register(NAME, supports_overlap=True, spec_class=DDTreeAlgorithm)(
+    SpeculativeAlgorithm.register(ALGORITHM, supports_overlap=True, spec_class=DDTreeAlgorithm)(
         create_worker
     )

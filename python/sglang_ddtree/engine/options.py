@@ -2,28 +2,74 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import argparse
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-# Ancestor masks are four 64-bit words at most: the root and 255 nodes.
-MAX_BUDGET = 255
+from sglang_ddtree.engine.config_error import DDTreeConfigError
+from sglang_ddtree.recurrent_mode import (
+    DEFAULT_RECURRENT_MODE,
+    RECURRENT_MODES,
+    RecurrentMode,
+    recurrent_mode,
+)
+from sglang_ddtree.tree import MAX_BUDGET, GrowthPolicy
+
+if TYPE_CHECKING:
+    from sglang.srt.server_args import ServerArgs
+
+ALGORITHM = "DDTREE"  # the value of --speculative-algorithm
 MAX_TOPK = 64
 DEFAULT_TOPK = 8
 
-# How recurrent layers verify a tree: our stash of a few vectors a node, or SGLang's kernels with a
-# snapshot of the state after every node.
-RECURRENT_MODES = ("wy", "snapshot")
-
 FLAGS_ATTRIBUTE = "_ddtree_flags"
+OPTIONS_ATTRIBUTE = "_ddtree_options"
 
 
-class DDTreeConfigError(ValueError):
-    """A server setting that DDTREE can't serve; the message says what to change."""
+@dataclass(frozen=True)
+class TreeFlags:
+    """The ``--speculative-ddtree-*`` flags as given; ``None`` where the drafter decides.
+
+    Each field is a flag of its name. What it carries is how ``argparse`` takes it.
+    """
+
+    budget: int | None = field(
+        default=None,
+        metadata={
+            "type": int,
+            "help": f"Nodes of the draft tree below its root, 1 to {MAX_BUDGET}. Default: the "
+            "drafter's block size minus 1, a tree no wider than the DFlash chain.",
+        },
+    )
+    topk: int | None = field(
+        default=None,
+        metadata={
+            "type": int,
+            "help": f"Candidate tokens considered at each depth. Default: {DEFAULT_TOPK}.",
+        },
+    )
+    spine: bool = field(
+        default=True,
+        metadata={
+            "action": argparse.BooleanOptionalAction,
+            "help": "Keep the drafter's most likely chain in the tree, before best-first growth, "
+            "so that a tree never accepts less than the chain.",
+        },
+    )
+    recurrent: RecurrentMode = field(
+        default=DEFAULT_RECURRENT_MODE,
+        metadata={
+            "type": recurrent_mode,
+            "choices": RECURRENT_MODES,
+            "help": "How recurrent (GDN) layers verify a tree. stash: a few vectors kept per "
+            "node. snapshot: SGLang's Triton kernels, with a copy of the state after every node.",
+        },
+    )
 
 
 @dataclass(frozen=True)
 class TreeOptions:
-    """Shape of the draft tree of one server.
+    """Shape of a draft tree, and how it is verified.
 
     Attributes:
         block_size: ``B``, tokens of one drafter forward (the root and ``B - 1`` positions), fixed
@@ -31,24 +77,72 @@ class TreeOptions:
         budget: nodes below the root, at most :data:`MAX_BUDGET`.
         topk: candidates kept per depth.
         spine: whether the drafter's top-1 chain comes first, before best-first growth.
-        recurrent: how recurrent layers verify a tree, one of :data:`RECURRENT_MODES`.
+        recurrent: how recurrent layers verify a tree.
     """
 
     block_size: int
     budget: int
     topk: int = DEFAULT_TOPK
-    spine: bool = True
-    recurrent: str = "wy"
+    spine: bool = TreeFlags.spine
+    recurrent: RecurrentMode = DEFAULT_RECURRENT_MODE
+
+    @property
+    def depths(self) -> int:
+        """``D``, positions that the drafter proposes."""
+        return self.block_size - 1
+
+    @property
+    def growth(self) -> GrowthPolicy:
+        """Which nodes the tree gets."""
+        return GrowthPolicy(self.budget, self.spine)
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether the tree is the drafter's top-1 chain, which needs no mask and no moved rows."""
+        return self.growth.is_chain(self.depths)
 
     @property
     def verify_width(self) -> int:
         """``N``: rows of a request in the target's verify forward, root included."""
-        return self.budget + 1
+        return self.growth.nodes
 
     @property
     def window(self) -> int:
         """KV slots that one step writes per request: the draft block or the tree."""
         return max(self.block_size, self.verify_width)
+
+
+def is_asked_for(cfg: Any) -> bool:
+    """Whether settings ask for DDTREE.
+
+    Args:
+        cfg: server arguments, or any view of them; SGLang takes the name in any case.
+    """
+    return (cfg.speculative_algorithm or "").upper() == ALGORITHM
+
+
+def is_running() -> bool:
+    """Whether the server that this process belongs to decodes with trees."""
+    from sglang.srt.runtime_context import get_spec
+
+    return get_spec().speculative_algorithm == ALGORITHM
+
+
+def options_of(server_args: ServerArgs) -> TreeOptions:
+    """The tree that start-up resolved; it travels on the record to every process."""
+    return getattr(server_args, OPTIONS_ATTRIBUTE)
+
+
+def running_options() -> TreeOptions:
+    """The tree of the server that this process belongs to."""
+    from sglang.srt.runtime_context import get_server_args
+
+    return options_of(get_server_args())
+
+
+def stashes() -> bool:
+    """Whether trees are decoded here, and recurrent layers stash nodes instead of snapshots."""
+    return is_running() and running_options().recurrent == "stash"
 
 
 def resolve_options(cfg: Any, block_size: int, max_topk: int) -> TreeOptions:
@@ -65,15 +159,15 @@ def resolve_options(cfg: Any, block_size: int, max_topk: int) -> TreeOptions:
     Raises:
         DDTreeConfigError: a value out of range, or two flags that disagree.
     """
-    flags = getattr(cfg, FLAGS_ATTRIBUTE, None) or {}
+    flags: TreeFlags = getattr(cfg, FLAGS_ATTRIBUTE, None) or TreeFlags()
     raw = raw_input(cfg)
     drafted = raw.get("speculative_num_draft_tokens")
     budget = _pick(
-        ("--speculative-ddtree-budget", flags.get("budget")),
+        ("--speculative-ddtree-budget", flags.budget),
         ("--speculative-num-draft-tokens minus 1", None if drafted is None else drafted - 1),
     )
     topk = _pick(
-        ("--speculative-ddtree-topk", flags.get("topk")),
+        ("--speculative-ddtree-topk", flags.topk),
         ("--speculative-eagle-topk", raw.get("speculative_eagle_topk")),
     )
     budget = block_size - 1 if budget is None else budget
@@ -86,9 +180,7 @@ def resolve_options(cfg: Any, block_size: int, max_topk: int) -> TreeOptions:
         raise DDTreeConfigError(
             f"--speculative-ddtree-topk must be between 1 and {max_topk}, got {topk}"
         )
-    return TreeOptions(
-        block_size, budget, topk, flags.get("spine", True), flags.get("recurrent", "wy")
-    )
+    return TreeOptions(block_size, budget, topk, flags.spine, flags.recurrent)
 
 
 def raw_input(cfg: Any) -> dict[str, Any]:

@@ -13,27 +13,29 @@ def register() -> None:
     SGLang logs and swallows a plugin's exception, so a mismatch with the installed SGLang does not
     raise here: DDTREE is registered as an algorithm that refuses to start and says why.
     """
-    from sglang_ddtree.engine import seams
+    from sglang_ddtree.engine.upstream import seams
 
     if seams.upstream_has_ddtree():
         logger.warning("this SGLang has its own DDTREE; sglang-ddtree steps aside")
         return
     problems = seams.problems()
     if problems:
-        from sglang_ddtree.engine.refusal import register_refusal
+        from sglang_ddtree.engine.upstream.refusal import register_refusal
 
         register_refusal(problems)
         return
 
-    from sglang_ddtree.engine import algorithm, defaults, hooks, startup
+    from sglang_ddtree.engine import algorithm
     from sglang_ddtree.engine.attention import registry
+    from sglang_ddtree.engine.startup import defaults, resolve
+    from sglang_ddtree.engine.upstream import hooks
     from sglang_ddtree.platform import activate
 
     algorithm.register()
     registry.register()
     hooks.register_all()
     defaults.register()
-    startup.register()
+    resolve.register()
     if activate() is not None:
         from sglang_ddtree.platform import (
             attention_registry,

@@ -21,14 +21,15 @@ from sglang.srt.speculative.spec_utils import draft_tp_context
 
 from sglang_ddtree.engine import recurrent
 from sglang_ddtree.engine.attention.registry import reads_tree, verifying_backend
-from sglang_ddtree.engine.draft import CandidateHead, draft_block_batch
-from sglang_ddtree.engine.hooks import draft_vocabulary
-from sglang_ddtree.engine.kernels import kernels_of
+from sglang_ddtree.engine.config_error import stop_on
+from sglang_ddtree.engine.drafting import heads
+from sglang_ddtree.engine.drafting.block import draft_block_batch
 from sglang_ddtree.engine.kv_rows import KVRows
-from sglang_ddtree.engine.pool import pool_problems
+from sglang_ddtree.engine.options import options_of
 from sglang_ddtree.engine.rank_check import check_ranks
 from sglang_ddtree.engine.sampling import repeat_rows
-from sglang_ddtree.engine.startup import options_of, stop_on
+from sglang_ddtree.engine.startup.kernels import kernels_of
+from sglang_ddtree.engine.startup.pool import pool_problems
 from sglang_ddtree.engine.step import Step
 from sglang_ddtree.engine.verify_input import TreeVerifyInput, flat_custom_mask
 from sglang_ddtree.tree import Acceptance, Candidates, DraftTree
@@ -66,11 +67,8 @@ class DDTreeWorker(DFlashWorkerV2):
     def _take_embeddings(self) -> None:
         """The target's two tables, as the drafter reads them."""
         target_model = self.model_runner.model
-        self.head = CandidateHead(
-            unwrap_lora_layer(target_model.lm_head),
-            draft_vocabulary.of(self.draft_model),
-            self.options.topk,
-        )
+        lm_head = unwrap_lora_layer(target_model.lm_head)
+        self.head = heads.build(self.draft_model, lm_head, self.options.topk)
         self.embed_tokens = unwrap_lora_layer(target_model.get_input_embeddings())
 
     def alloc_memory_pool(self, *args: Any, **kwargs: Any) -> None:
@@ -99,7 +97,7 @@ class DDTreeWorker(DFlashWorkerV2):
 
     def init_attention_backends(self) -> None:
         super().init_attention_backends()
-        kernels = kernels_of(self.model_runner)
+        kernels = kernels_of(self.model_runner, self.options)
         self._recurrent = recurrent.attach(self.model_runner, self.options, kernels)
         self._kv_rows = KVRows(self.model_runner.token_to_kv_pool, kernels.move)
         self._grow_tree, self._accept_path = kernels.grow.load(), kernels.accept.load()
@@ -155,7 +153,8 @@ class DDTreeWorker(DFlashWorkerV2):
     def _open_step(self, batch: ScheduleBatch) -> Step:
         """Look up the slots that this step writes, all reserved by the scheduler beforehand."""
         draft_input: DFlashDraftInputV2 = batch.spec_info
-        prefix_lens, window = batch.seq_lens, self.options.window
+        options = self.options
+        prefix_lens, window = batch.seq_lens, options.window
         if prefix_lens.device.type != "cpu":
             # Overlap scheduling may have produced the lengths on another stream.
             prefix_lens.record_stream(torch.get_device_module(self.device).current_stream())
@@ -179,6 +178,7 @@ class DDTreeWorker(DFlashWorkerV2):
             read_extent=window,
         )
         return Step(
+            options=options,
             root_tokens=draft_input.bonus_tokens,
             prefix_lens=prefix_lens,
             slots=slots.view(bs, window),
@@ -188,7 +188,7 @@ class DDTreeWorker(DFlashWorkerV2):
 
     def _draft(self, batch: ScheduleBatch, step: Step) -> Candidates:
         """One drafter forward over ``[root, mask x (B-1)]``: candidates of each following depth."""
-        bs, block = step.root_tokens.shape[0], self.options.block_size
+        bs, block = step.root_tokens.shape[0], step.options.block_size
         block_ids = torch.full(
             (bs, block), self._mask_token_id, dtype=torch.int64, device=self.device
         )
@@ -206,39 +206,26 @@ class DDTreeWorker(DFlashWorkerV2):
         with draft_tp_context(self.draft_parallel_layout):
             out = self.draft_model_runner.forward(forward_batch).logits_output
             hidden = out.hidden_states.view(bs, block, -1)[:, 1:]
-            token_ids, values, log_partition = self.head.candidates(
-                hidden.reshape(bs * (block - 1), -1), self.options.topk
-            )
-        shape = (bs, block - 1, self.options.topk)
-        return Candidates.from_topk(
-            values.view(shape), token_ids.view(shape), log_partition.view(bs, block - 1)
-        )
+            return self.head.propose(hidden, step.root_tokens)
 
     def _grow(self, step: Step, candidates: Candidates) -> DraftTree:
         """The tree of this step, no deeper than the context allows."""
         room = self.max_position - step.prefix_lens
-        return self._grow_tree(
-            candidates,
-            step.root_tokens,
-            self.options.budget,
-            spine=self.options.spine,
-            max_depth=room,
-        )
+        return self._grow_tree(candidates, step.root_tokens, step.options.growth, max_depth=room)
 
     def _verify(
         self, batch: ScheduleBatch, step: Step, tree: DraftTree
     ) -> tuple[LogitsProcessorOutput, bool]:
         """One target forward over all nodes: logits ``[bs * N, V]`` and captured hidden states."""
-        width = self.options.verify_width
+        width = step.options.verify_width
         lens_cpu = step.prefix_lens_cpu + width
-        is_chain = width <= self.options.block_size and self.options.spine
         verify_input = TreeVerifyInput(
             draft_token=tree.tokens.flatten(),
             positions=tree.positions(step.prefix_lens).flatten(),
             draft_token_num=width,
             custom_mask=(
                 None
-                if is_chain or self._backend_reads_tree
+                if step.options.is_chain or self._backend_reads_tree
                 else flat_custom_mask(tree, step.prefix_lens, int(step.prefix_lens_cpu.sum()))
             ),
             capture_hidden_mode=CaptureHiddenMode.FULL,
@@ -274,7 +261,7 @@ class DDTreeWorker(DFlashWorkerV2):
         What the drafter proposed never influences a draw, so the output has exactly the target's
         distribution. Rank 0 decides for its tensor-parallel group.
         """
-        width = self.options.verify_width
+        width = step.options.verify_width
         if sampling_info is None or sampling_info.is_all_greedy:
             target_tokens = logits.next_token_logits.argmax(dim=-1)
             site = SpecTpSyncSite.DFLASH_ACCEPT_GREEDY
@@ -289,9 +276,7 @@ class DDTreeWorker(DFlashWorkerV2):
             ).long()
             site = SpecTpSyncSite.DFLASH_ACCEPT_SAMPLE
         target_tokens = self._tp_sync.sync(site, target_tokens)
-        return self._accept_path(
-            tree, target_tokens.view(-1, width), max_depth=self.options.block_size - 1
-        )
+        return self._accept_path(tree, target_tokens.view(-1, width), max_depth=step.options.depths)
 
     def _commit(
         self,
@@ -309,11 +294,11 @@ class DDTreeWorker(DFlashWorkerV2):
             on_publish(new_seq_lens)
         path = accepted.path
         bs, depth = path.shape
-        if self.options.verify_width > self.options.block_size or not self.options.spine:
+        if not step.options.is_chain:
             self._kv_rows.commit(step.slots, accepted)
         if self._recurrent is not None:
             self._recurrent.commit(batch, accepted, step.prefix_lens)
-        hidden = logits.hidden_states.view(bs, self.options.verify_width, -1)
+        hidden = logits.hidden_states.view(bs, step.options.verify_width, -1)
         hidden = hidden.gather(1, path[..., None].expand(-1, -1, hidden.shape[-1]))
         positions = step.prefix_lens[:, None] + self._block_pos_offsets[:depth]
         self._append_target_hidden_to_draft_kv_by_loc(

@@ -20,39 +20,36 @@ from torch import Tensor
 
 from sglang_ddtree.tree.candidates import Candidates
 from sglang_ddtree.tree.draft_tree import DraftTree
+from sglang_ddtree.tree.policy import GrowthPolicy
 from sglang_ddtree.tree.topology import ancestor_words, node_range
 
 
 def grow(
     candidates: Candidates,
     root_tokens: Tensor,
-    budget: int,
+    policy: GrowthPolicy,
     *,
-    spine: bool = True,
     max_depth: Tensor | None = None,
 ) -> DraftTree:
     """The tree of at most `budget` nodes under the root that hold the most draft probability.
 
     root_tokens: int64 [bs], the last committed tokens.
-    spine: the chain of first candidates takes the nodes 1..D, likely or not, and best-first search
-        fills the other budget - D (with `budget` <= D the tree is a prefix of that chain, so no
-        mask is needed). Where the chain ends early, at a candidate of -inf or at `max_depth`, its
-        slots do not go to branches: which budgets give chains is a matter of D alone.
+    policy: budget and spine. Where the spine's chain ends early, at a candidate of -inf or at
+        `max_depth`, its slots do not go to branches: which budgets give chains is a matter of D
+        alone (`GrowthPolicy.is_chain`).
     max_depth: integer [bs], the deepest node allowed in each request; 0 leaves the root.
 
     Nodes come in the order in which the search finds them, so the tree of a smaller budget is a
     prefix of the tree of a larger one, and node j of the spine is node j of the tree.
     Log-probabilities above 0 count as 0 and NaN as -inf. The number of kernel launches depends on D
     alone; the index tables of a shape are made at its first call, so call once before capturing a
-    CUDA graph. Raises ValueError for a negative budget or root tokens that are not [bs].
+    CUDA graph. Raises ValueError for root tokens that are not [bs].
     """
     bs = candidates.tokens.shape[0]
-    if budget < 0:
-        raise ValueError(f"budget must not be negative, got {budget}")
     if root_tokens.shape != (bs,):
         raise ValueError(f"root_tokens must be [{bs}], got {list(root_tokens.shape)}")
     device = candidates.tokens.device
-    plan = _plan(candidates.depths, candidates.topk, budget, spine, device)
+    plan = _plan(candidates.depths, candidates.topk, policy, device)
 
     log_prob, child = _search(candidates, plan, max_depth)
     order, log_prob, live = _select(log_prob, plan)
@@ -99,7 +96,8 @@ class _Plan:
 
 
 @lru_cache(maxsize=64)
-def _plan(depths: int, topk: int, budget: int, spine: bool, device: torch.device) -> _Plan:
+def _plan(depths: int, topk: int, policy: GrowthPolicy, device: torch.device) -> _Plan:
+    budget, spine = policy.budget, policy.spine
     branches = max(0, budget - depths) if spine else None
     widths: list[int] = []
     for depth in range(min(depths, budget)):
@@ -107,7 +105,7 @@ def _plan(depths: int, topk: int, budget: int, spine: bool, device: torch.device
         limit = budget - depth if branches is None else 1 + branches
         widths.append(min((widths[-1] if widths else 1) * topk, limit))
     starts = list(accumulate(widths, initial=1))
-    entries = max(starts[-1], budget + 1)
+    entries = max(starts[-1], policy.nodes)
     base, slot, is_spine = [entries * topk], [0], [spine]
     for depth, width in enumerate(widths):
         parents_start = starts[depth - 1] if depth else 0
@@ -119,7 +117,7 @@ def _plan(depths: int, topk: int, budget: int, spine: bool, device: torch.device
     first[0] = math.inf
     first = first.to(device)
     return _Plan(
-        width=budget + 1,
+        width=policy.nodes,
         widths=tuple(widths),
         branches=branches,
         base=torch.tensor(base + [0] * dead, device=device),

@@ -1,6 +1,6 @@
 """Growth and acceptance of one tree in plain Python: what `grow` and `accept` are held against.
 
-Nothing here is shared with the tensor code, and nothing of it runs in a server.
+Nothing but the policy is shared with the tensor code, and nothing of it runs in a server.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+from sglang_ddtree.tree.policy import GrowthPolicy
 
 
 @dataclass(frozen=True)
@@ -45,9 +47,8 @@ def grow_oracle(
     tokens: Sequence[Sequence[int]],
     log_probs: Sequence[Sequence[float]],
     root_token: int,
-    budget: int,
+    policy: GrowthPolicy,
     *,
-    spine: bool = True,
     max_depth: int | None = None,
     transitions: Sequence[Sequence[Sequence[float]]] | None = None,
 ) -> list[Node]:
@@ -86,10 +87,10 @@ def grow_oracle(
         node = Node(token, entry.parent, entry.depth, -entry.cost)
         grown.append(_Grown(node, candidate, order))
 
-    pops = budget
-    if spine:
-        pops = max(0, budget - len(tokens))
-        for _ in range(min(budget, depths)):
+    pops = policy.budget
+    if policy.spine:
+        pops = max(0, policy.budget - len(tokens))
+        for _ in range(min(policy.budget, depths)):
             push(len(grown) - 1, 0)
             if heap:
                 add(heap.pop(), (0,))  # before all other nodes of its depth

@@ -15,7 +15,7 @@ from sglang_ddtree.ops.tree_build.triton import (
     grow_triton,
     move_path_triton,
 )
-from sglang_ddtree.tree import Candidates, DraftTree, accept, grow, validate
+from sglang_ddtree.tree import Candidates, DraftTree, GrowthPolicy, accept, grow, validate
 from unit.strategies import drafts, properties, random_trees, targets
 
 
@@ -45,13 +45,12 @@ def on_device(candidates: Candidates) -> Candidates:
 def test_grown_trees_are_equal(draft: object, budget: int, spine: bool) -> None:
     device = device_of_this_run()
     expected = grow(
-        draft.candidates, draft.root_tokens, budget, spine=spine, max_depth=draft.max_depth
+        draft.candidates, draft.root_tokens, GrowthPolicy(budget, spine), max_depth=draft.max_depth
     )
     tree = grow_triton(
         on_device(draft.candidates),
         draft.root_tokens.to(device),
-        budget,
-        spine=spine,
+        GrowthPolicy(budget, spine),
         max_depth=None if draft.max_depth is None else draft.max_depth.to(device),
     )
     assert_same(tree, expected)
@@ -64,9 +63,9 @@ def test_wide_tree_with_ties(spine: bool) -> None:
     logits = torch.randint(0, 3, (1, 15, 9), generator=generator).float()
     candidates = Candidates.from_logits(logits, 8)
     root = torch.tensor([3])
-    expected = grow(candidates, root, 130, spine=spine)
+    expected = grow(candidates, root, GrowthPolicy(130, spine))
     device = device_of_this_run()
-    tree = grow_triton(on_device(candidates), root.to(device), 130, spine=spine)
+    tree = grow_triton(on_device(candidates), root.to(device), GrowthPolicy(130, spine))
     assert_same(tree, expected)
     validate(expected)
 
@@ -126,9 +125,9 @@ def test_rows_of_the_path_move_and_no_others(dtype: torch.dtype) -> None:
 def test_bad_input_is_refused() -> None:
     candidates = Candidates(torch.zeros(1, 1, 1, dtype=torch.int64), torch.zeros(1, 1, 1))
     with pytest.raises(ValueError, match="0 to 255, got 256"):
-        grow_triton(candidates, torch.tensor([0]), 256)
+        grow_triton(candidates, torch.tensor([0]), GrowthPolicy(256))
     with pytest.raises(ValueError, match="root_tokens must be"):
-        grow_triton(candidates, torch.tensor([0, 1]), 3)
+        grow_triton(candidates, torch.tensor([0, 1]), GrowthPolicy(3))
     tree = make_tree("chain", 1, 3)
     with pytest.raises(ValueError, match="target_tokens must be int64"):
         accept_triton(tree, torch.zeros(1, 4, dtype=torch.int64))

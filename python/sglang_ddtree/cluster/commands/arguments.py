@@ -16,6 +16,11 @@ from sglang_ddtree.cluster.machine.topology import Topology
 from sglang_ddtree.cluster.machine.topology_text import parse_topology
 from sglang_ddtree.cluster.planning.cost import Figures
 from sglang_ddtree.cluster.planning.plan import Plan, Request, make_plan
+from sglang_ddtree.recurrent_mode import (
+    DEFAULT_RECURRENT_MODE,
+    RECURRENT_MODES,
+    recurrent_mode,
+)
 
 # An RTX PRO 6000, sold as 96 GB; nvidia-smi shows 97,887 MiB.
 DEFAULT_GPU_MEMORY = 97_887 << 20
@@ -78,7 +83,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     load.add_argument("--tp", type=int, help="tensor-parallel size (default: chosen)")
     load.add_argument("--replicas", type=int, help="servers (default: chosen)")
     load.add_argument("--transport", help="all-reduce to plan with, such as nccl-tuned")
-    load.add_argument("--recurrent", choices=("wy", "snapshot"), default="wy")
+    load.add_argument(
+        "--recurrent", type=recurrent_mode, choices=RECURRENT_MODES, default=DEFAULT_RECURRENT_MODE
+    )
     load.add_argument("--kv-bytes", type=int, choices=(1, 2), default=2, help="2: bf16, 1: fp8")
     load.add_argument("--deterministic", action="store_true")
     listen = parser.add_argument_group("where to listen")

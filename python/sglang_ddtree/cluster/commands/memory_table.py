@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from sglang_ddtree.cluster.facts.models import ModelFacts
-from sglang_ddtree.cluster.planning.memory import Load, RecurrentMode, gb, memory_bill
+from sglang_ddtree.cluster.planning.memory import Load, gb, memory_bill
+from sglang_ddtree.recurrent_mode import RECURRENT_MODES
 
 SIZES = (1, 4, 8)
 _AT_THE_END = ("graphs", "workspace")  # after what only one mode has
-MODES: tuple[RecurrentMode, ...] = ("wy", "snapshot")
 
 
 def memory_rows(
@@ -23,7 +23,7 @@ def memory_rows(
     of one replica.
     """
     rows = []
-    modes = MODES if model.recurrent and load.budget else MODES[:1]
+    modes = RECURRENT_MODES if model.recurrent and load.budget else RECURRENT_MODES[:1]
     for tp in sizes or SIZES:
         if model.tp_obstacle(tp):
             continue

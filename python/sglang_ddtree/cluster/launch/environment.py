@@ -13,6 +13,7 @@ from sglang_ddtree.cluster.facts.transport import pcie_ipc_obstacle
 from sglang_ddtree.cluster.machine.topology import LinkKind, Topology
 from sglang_ddtree.cluster.planning.groups import DeviceGroup, peer_level
 from sglang_ddtree.cluster.planning.plan import Plan
+from sglang_ddtree.recurrent_mode import DEFAULT_RECURRENT_MODE
 
 # DCP 8 on K2.6 at TP8, against DCP 1: 2.2 ms more at an empty context, 3.3 instead of 10.9 ms for
 # 128k tokens (kimi-k26-v4 notes). The lines meet at 2.2 / (10.9 - 3.3) of 128k.
@@ -244,7 +245,7 @@ def _server(
         draft_path = endpoints.draft_path or model.drafter.repository or DRAFTER_PATH
         argv += ["--speculative-draft-model-path", draft_path]
         argv += ["--speculative-ddtree-budget", str(plan.budget)]
-        if model.recurrent is not None and load.recurrent_mode != "wy":
+        if model.recurrent is not None and load.recurrent_mode != DEFAULT_RECURRENT_MODE:
             argv += ["--speculative-ddtree-recurrent", load.recurrent_mode]
     argv += ["--tp-size", str(group.tp * endpoints.nodes)]
     nodes = [_node(plan, gpu) for gpu in group.gpus]

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from sglang_ddtree.cluster.facts.models import ModelFacts
-
-RecurrentMode = Literal["wy", "snapshot"]
+from sglang_ddtree.recurrent_mode import DEFAULT_RECURRENT_MODE, RecurrentMode
 
 # CUDA context, activations of a prefill chunk, attention partials, NCCL buffers. An assumption;
 # what SGLang leaves with its default memory fraction on 80 to 96 GB cards is of this size.
@@ -19,16 +17,16 @@ class Load:
     """What one replica serves.
 
     batch: running requests. context: tokens of each. budget: nodes under the root, 0 for plain
-    decoding without a drafter. recurrent_mode: as ``--speculative-ddtree-recurrent``: ``wy`` keeps
-    a stash from which the accepted state is rebuilt, ``snapshot`` one recurrent state a node, as
-    the pool of SGLang does for ``speculative_num_draft_tokens``
+    decoding without a drafter. recurrent_mode: as ``--speculative-ddtree-recurrent``: ``stash``
+    keeps what the accepted state is rebuilt from, ``snapshot`` one recurrent state per node, as the
+    pool of SGLang does for ``speculative_num_draft_tokens``
     (srt/mem_cache/memory_pool.py:864@0.5.23). kv_element_bytes: 2 for bf16, 1 for fp8.
     """
 
     batch: int
     context: int
     budget: int
-    recurrent_mode: RecurrentMode = "wy"
+    recurrent_mode: RecurrentMode = DEFAULT_RECURRENT_MODE
     kv_element_bytes: int = 2
 
     def __post_init__(self) -> None:

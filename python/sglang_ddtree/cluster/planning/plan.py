@@ -12,7 +12,8 @@ from sglang_ddtree.cluster.facts.transport import default_transport
 from sglang_ddtree.cluster.machine.topology import Topology
 from sglang_ddtree.cluster.planning.cost import Figures, Placement, StepTime, step_time
 from sglang_ddtree.cluster.planning.groups import DeviceGroup, form_groups
-from sglang_ddtree.cluster.planning.memory import Load, MemoryBill, RecurrentMode, memory_bill
+from sglang_ddtree.cluster.planning.memory import Load, MemoryBill, memory_bill
+from sglang_ddtree.recurrent_mode import DEFAULT_RECURRENT_MODE, RecurrentMode
 
 TP_SIZES = (1, 2, 4, 8, 16)
 # Predictions closer than this are equal, and the plan with the simpler groups is taken.
@@ -40,7 +41,7 @@ class Request:
     tp: int | None = None
     replicas: int | None = None
     transport: str | None = None
-    recurrent_mode: RecurrentMode = "wy"
+    recurrent_mode: RecurrentMode = DEFAULT_RECURRENT_MODE
     kv_element_bytes: int = 2
     deterministic: bool = False
     curve: AcceptanceCurve | None = None

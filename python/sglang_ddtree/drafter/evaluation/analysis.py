@@ -24,6 +24,7 @@ from sglang_ddtree.drafter.objective.objective import Ends, block_inputs
 from sglang_ddtree.tree.accept import accept
 from sglang_ddtree.tree.candidates import Candidates
 from sglang_ddtree.tree.grow import grow
+from sglang_ddtree.tree.policy import GrowthPolicy
 
 LOOKUP = "prompt look-up"
 RANKS = 8
@@ -74,7 +75,7 @@ def draft_everywhere(
 def accepted_lengths(drafted: Drafted, budget: int, spine: bool = True) -> Tensor:
     """Draft tokens accepted at each position, ``[n - 1 - start]``."""
     roots = drafted.tokens[drafted.start : -1]
-    tree = grow(drafted.candidates, roots, budget, spine=spine)
+    tree = grow(drafted.candidates, roots, GrowthPolicy(budget, spine))
     # The target puts the text's next token after every node that is on the text's path; what it
     # would put after the others does not matter, they are not accepted.
     after = torch.cat([drafted.following, torch.full((len(roots), 1), -1)], dim=1)

@@ -34,8 +34,8 @@ def validate(
 ) -> Verdict:
     """Check a drafter's folder against a target.
 
-    The checks of a server's start-up are called as they are (``engine.checks``); those here are
-    of what a server would not notice.
+    The checks of a server's start-up are called as they are (``engine.startup.model_checks``);
+    those here are of what a server would not notice.
 
     Args:
         config_only: there are no weights to look at.
@@ -83,9 +83,9 @@ def read_config(drafter: Path) -> dict[str, Any]:
 def _startup_problems(
     drafter: Path, target: Any, tp_size: int, trust_remote_code: bool
 ) -> list[str]:
-    from sglang_ddtree.engine import checks
-    from sglang_ddtree.engine.drafter_facts import load_drafter
-    from sglang_ddtree.engine.options import DDTreeConfigError
+    from sglang_ddtree.engine.config_error import DDTreeConfigError
+    from sglang_ddtree.engine.startup.drafter_facts import load_drafter
+    from sglang_ddtree.engine.startup.model_checks import model_problems
 
     server = SimpleNamespace(
         speculative_draft_model_path=str(drafter.absolute()),
@@ -99,7 +99,7 @@ def _startup_problems(
         found = load_drafter(server)
     except DDTreeConfigError as error:
         return [str(error)]
-    return checks.model_problems(target, found, server)
+    return model_problems(target, found, server)
 
 
 def _layer_problems(config: dict[str, Any], target: TargetFacts) -> list[str]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sglang_ddtree.drafter.errors import DrafterError
 from sglang_ddtree.drafter.model.rope import target_rope
-from sglang_ddtree.engine.target_capture import UnknownArchitectureError, is_captured
+from sglang_ddtree.engine.startup.target_capture import UnknownArchitectureError, is_captured
 from sglang_ddtree.errors import said_by
 
 

@@ -16,7 +16,7 @@ from sglang_ddtree.drafter.model.config import DrafterConfig
 from sglang_ddtree.drafter.model.layers import Shape
 from sglang_ddtree.drafter.model.model import Drafter
 from sglang_ddtree.drafter.model.target import TargetFacts, read_tensors
-from sglang_ddtree.engine.target_capture import no_capture
+from sglang_ddtree.engine.startup.target_capture import no_capture
 
 # Head size and KV heads of the published drafters for latent-attention targets.
 LATENT_HEAD_DIM = 128

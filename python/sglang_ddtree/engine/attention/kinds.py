@@ -1,17 +1,17 @@
 """Kinds of attention whose trees are verified; every other kind is refused by its name.
 
 A target is served when its architecture is listed for one of three kinds, and its config asks for
-nothing beyond: grouped heads (here), latent rows (``engine.mla``), and gated delta rule beside
-grouped heads (``engine.recurrent.checks``).
+nothing beyond: grouped heads (here), latent rows (``engine.startup.mla``), and gated delta rule
+beside grouped heads (``engine.startup.recurrent_checks``).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sglang_ddtree.engine import mla
-from sglang_ddtree.engine.recurrent.checks import GDN_ARCHITECTURES
-from sglang_ddtree.engine.recurrent.checks import (
+from sglang_ddtree.engine.startup import mla
+from sglang_ddtree.engine.startup.recurrent_checks import GDN_ARCHITECTURES
+from sglang_ddtree.engine.startup.recurrent_checks import (
     architecture_problem as recurrent_architecture_problem,
 )
 

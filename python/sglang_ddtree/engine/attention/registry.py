@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sglang_ddtree.engine.attention.selection import NAME
-from sglang_ddtree.engine.options import DDTreeConfigError
+from sglang_ddtree.engine.config_error import DDTreeConfigError
+from sglang_ddtree.engine.options import running_options
 from sglang_ddtree.ops.dispatch import MLA
 
 if TYPE_CHECKING:
@@ -45,9 +46,9 @@ def reads_tree(backend: Any) -> bool:
 def create_backend(runner: ModelRunner) -> DDTreeAttnBackend:
     """What SGLang's registry calls for the name; SGLang puts it in the place for decoding."""
     from sglang_ddtree.engine.attention.backend import DDTreeAttnBackend
-    from sglang_ddtree.engine.kernels import kernels_of
+    from sglang_ddtree.engine.startup.kernels import kernels_of
 
-    kernels = kernels_of(runner)
+    kernels = kernels_of(runner, running_options())
     if kernels.attention.operation == MLA:
         _register_with_deepseek()
     return DDTreeAttnBackend(runner, kernels.attention, kernels.width)

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from sglang_ddtree.engine import mla
-from sglang_ddtree.engine.options import DDTreeConfigError, raw_input
+from sglang_ddtree.engine.config_error import DDTreeConfigError
+from sglang_ddtree.engine.options import is_asked_for, raw_input
+from sglang_ddtree.engine.startup import mla
 from sglang_ddtree.ops.dispatch import GQA, MLA, Choice, Device, Shape, choose
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ _CACHE_DTYPES = {
 }
 
 
-def is_asked_for(cfg: Any) -> bool:
+def is_named(cfg: Any) -> bool:
     """Whether the user gave ``--decode-attention-backend ddtree``."""
     return raw_input(cfg).get("decode_attention_backend") == NAME
 
@@ -62,7 +63,7 @@ def set_aside(server_args: Any) -> None:
         )
     if cfg.decode_attention_backend != NAME:
         return
-    if (cfg.speculative_algorithm or "").upper() != "DDTREE":
+    if not is_asked_for(cfg):
         raise DDTreeConfigError(
             f"--decode-attention-backend {NAME} goes with --speculative-algorithm DDTREE only"
         )
@@ -86,7 +87,7 @@ def verdict(target: ModelConfig, width: int, cfg: Any) -> tuple[bool, list[str]]
     reasons = "; ".join(objections(target, width, cfg))
     if not reasons:
         return True, []
-    if is_asked_for(cfg):
+    if is_named(cfg):
         return False, [
             f"--decode-attention-backend {NAME} can't verify trees here ({reasons}): drop it"
         ]

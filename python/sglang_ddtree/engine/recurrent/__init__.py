@@ -11,8 +11,8 @@ from sglang_ddtree.engine.recurrent.stashed import StashedLayers
 if TYPE_CHECKING:
     from sglang.srt.model_executor.model_runner import ModelRunner
 
-    from sglang_ddtree.engine.kernels import Kernels
     from sglang_ddtree.engine.options import TreeOptions
+    from sglang_ddtree.engine.startup.kernels import Kernels
 
 RecurrentLayers = StashedLayers | SnapshotLayers
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from sglang_ddtree.engine.recurrent.checkpoints import checkpoints_of
+from sglang_ddtree.engine.recurrent.cache_copies import checkpoints_of
 from sglang_ddtree.engine.recurrent.stashed import StashedLayers
 from sglang_ddtree.ops.gdn_tree import RecurrentLayer
 from sglang_ddtree.ops.gdn_tree.paths import TreePaths

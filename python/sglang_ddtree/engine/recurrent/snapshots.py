@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from sglang_ddtree.engine.recurrent.checkpoints import checkpoints_of
+from sglang_ddtree.engine.recurrent.cache_copies import checkpoints_of
 
 if TYPE_CHECKING:
     from sglang.srt.layers.attention.hybrid_linear_attn_backend import HybridLinearAttnBackend
@@ -34,7 +34,7 @@ class SnapshotLayers:
         if hybrid.linear_attn_backend.topk <= 1 or not windows or not windows[0].is_contiguous():
             raise RuntimeError(
                 "SGLang set its recurrent layers up for chains, which would verify a tree wrongly: "
-                "use --speculative-ddtree-recurrent wy"
+                "use --speculative-ddtree-recurrent stash"
             )
 
     def follow_weights(self) -> None:

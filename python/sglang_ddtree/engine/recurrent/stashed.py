@@ -1,4 +1,4 @@
-"""Trees over recurrent layers with a stash of a few vectors a node (mode ``wy``)."""
+"""Trees over recurrent layers with a stash of a few vectors per node (mode ``stash``)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from sglang_ddtree.engine.recurrent.checkpoints import checkpoints_of
+from sglang_ddtree.engine.recurrent.cache_copies import checkpoints_of
 from sglang_ddtree.engine.recurrent.memory import shape_of, snapshot_bytes
 from sglang_ddtree.ops.gdn_tree import (
     RecurrentLayer,

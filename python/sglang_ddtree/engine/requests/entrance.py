@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from sglang_ddtree.engine.options import is_running
 from sglang_ddtree.engine.requests import features, message, prompts, sampling, words
 from sglang_ddtree.engine.requests.bad_request import BadRequest
 
@@ -15,9 +16,7 @@ if TYPE_CHECKING:
 
 def applies() -> bool:
     """Whether this server decodes with trees."""
-    from sglang.srt.runtime_context import get_spec
-
-    return get_spec().speculative_algorithm == "DDTREE"
+    return is_running()
 
 
 def deterministic() -> bool:

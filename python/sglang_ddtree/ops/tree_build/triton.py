@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sglang_ddtree._kernels.triton.accept import accept_kernel, move_rows_kernel
 from sglang_ddtree._kernels.triton.grow import grow_kernel
-from sglang_ddtree.tree import Acceptance, Candidates, DraftTree
+from sglang_ddtree.tree import MAX_BUDGET, Acceptance, Candidates, DraftTree, GrowthPolicy
 from sglang_ddtree.tree.topology import num_words
 
 MAX_NODES = 256
@@ -20,20 +20,19 @@ MAX_NODES = 256
 def grow_triton(
     candidates: Candidates,
     root_tokens: Tensor,
-    budget: int,
+    policy: GrowthPolicy,
     *,
-    spine: bool = True,
     max_depth: Tensor | None = None,
 ) -> DraftTree:
     """`tree.grow` in one launch, the same tree bit for bit.
 
     Drafters with transitions cost one more launch, which sorts them.
-    Raises ValueError for a budget outside 0..255 and root tokens that are not [bs].
+    Raises ValueError for a budget above 255 and root tokens that are not [bs].
     """
     bs, depths, topk = candidates.tokens.shape
-    nodes = budget + 1
-    if not 1 <= nodes <= MAX_NODES:
-        raise ValueError(f"budget must be 0 to {MAX_NODES - 1}, got {budget}")
+    nodes = policy.nodes
+    if policy.budget > MAX_BUDGET:
+        raise ValueError(f"budget must be 0 to {MAX_BUDGET}, got {policy.budget}")
     if root_tokens.shape != (bs,):
         raise ValueError(f"root_tokens must be [{bs}], got {list(root_tokens.shape)}")
     device, words = candidates.tokens.device, num_words(nodes)
@@ -65,7 +64,7 @@ def grow_triton(
         D=depths,
         K=topk,
         NODES=nodes,
-        SPINE=spine,
+        SPINE=policy.spine,
         WORDS=words,
         BLOCK=max(16, triton.next_power_of_2(nodes)),
         BLOCK_WORDS=triton.next_power_of_2(words),

@@ -1,0 +1,1 @@
+"""Start-up: flags, defaults, checks of the whole configuration, and the kernels of the server."""

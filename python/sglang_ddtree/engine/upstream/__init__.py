@@ -1,0 +1,1 @@
+"""The installed SGLang: what is relied on, what is changed, what is said where it does not fit."""

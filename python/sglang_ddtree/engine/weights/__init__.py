@@ -1,0 +1,1 @@
+"""What follows when weights are updated while a server runs."""
