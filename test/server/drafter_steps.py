@@ -5,8 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from sglang_ddtree import lifetime
@@ -16,35 +14,51 @@ SERVER_FLAGS = ("--dtype", "float32", "--max-total-tokens", "16384", "--mem-frac
 DEADLINE_S = 400
 
 
-def start(step: str, work: Path, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "sglang_ddtree.cli", "drafter", step, "--work", str(work)]
-    log = (work.parent / f"{step}.log").open("a+")
-    return subprocess.Popen(
-        [*command, *arguments],
-        stdout=log,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-        preexec_fn=lifetime.bound(),
-    )
+# A step whose process gets SIGTERM right after a sample was written: no request is under way then.
+STOPPED = """
+import os, signal, sys
+from sglang_ddtree import cli
+from sglang_ddtree.drafter.data import capture
+
+write, left = capture.write_sample, int(sys.argv.pop(1))
+
+def write_then_stop(*arguments):
+    global left
+    write(*arguments)
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+capture.write_sample = write_then_stop
+raise SystemExit(cli.main())
+"""
 
 
 def run(step: str, work: Path, *arguments: str) -> str:
     """What a step printed, once it has ended well."""
-    process = start(step, work, *arguments)
-    status = process.wait(DEADLINE_S)
-    output = (work.parent / f"{step}.log").read_text()
+    status, output = _finish(["-m", "sglang_ddtree.cli"], step, work, *arguments)
     assert status == 0, output[-6000:]
     return output
 
 
-def end_once(process: subprocess.Popen[str], condition: Callable[[], bool]) -> None:
-    """SIGTERM a step, it alone, as soon as the condition holds: all its processes end with it."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert process.poll() is None, "ended before it could be stopped"
-        assert time.monotonic() < deadline
-        time.sleep(0.01)  # between looks at the condition
-    process.terminate()
-    assert process.wait(DEADLINE_S) == 128 + signal.SIGTERM
+def run_stopped(step: str, work: Path, samples: int, *arguments: str) -> None:
+    """A step that is sent SIGTERM, it alone, after it wrote so many samples: all its processes end
+    with it."""
+    status, output = _finish(["-c", STOPPED, str(samples)], step, work, *arguments)
+    assert status == 128 + signal.SIGTERM, output[-6000:]
+
+
+def _finish(program: list[str], step: str, work: Path, *arguments: str) -> tuple[int, str]:
+    command = [sys.executable, *program, "drafter", step, "--work", str(work), *arguments]
+    file = work.parent / f"{step}.log"
+    with file.open("a") as log:
+        process = subprocess.Popen(
+            command,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=lifetime.bound(),
+        )
+    status = process.wait(DEADLINE_S)
     assert wait_until(lambda: not lifetime.members(process.pid))
+    return status, file.read_text()

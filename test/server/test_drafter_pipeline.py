@@ -17,7 +17,7 @@ from common.server import Server
 from transformers import AutoModelForCausalLM
 
 from server.configurations import COMMON, PAIR, Servers
-from server.drafter_steps import SERVER_FLAGS, end_once, run, start
+from server.drafter_steps import SERVER_FLAGS, run, run_stopped
 from server.oracle import Oracle
 from sglang_ddtree import cli
 from sglang_ddtree.drafter.data.generate import read_answers
@@ -46,7 +46,7 @@ def prompts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def made(
     tmp_path_factory: pytest.TempPathFactory, servers: Servers, prompts: dict[str, Path]
 ) -> RunFolder:
-    """A run through all steps; the capture is stopped half way."""
+    """A run through all steps; the capture is stopped early, and again after its last sample."""
     work = tmp_path_factory.mktemp("drafter") / "run"
     url = servers.get("plain").url
     run(
@@ -61,9 +61,10 @@ def made(
     # Chunks shorter than a prompt: a sample's rows come in several.
     capture += ["--chunked-prefill-size", "64"]
     folder = RunFolder(work)
-    end_once(start("capture", work, *capture), lambda: any(folder.shards.glob("*/*.safetensors")))
+    run_stopped("capture", work, 5, *capture)
     before = {file: file.stat().st_mtime_ns for file in sample_files(folder.shards)}
-    assert len(before) < 2 * TRAINED_ON
+    assert len(before) == 5
+    run_stopped("capture", work, 2 * TRAINED_ON - 5, *capture)
     run("capture", work, *capture)
     assert all(file.stat().st_mtime_ns == stamp for file, stamp in before.items()), "kept"
     run(

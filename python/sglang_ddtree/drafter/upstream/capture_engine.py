@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
@@ -171,16 +172,22 @@ class CaptureEngine:
 
 
 def _signal_handler() -> type:
-    """SGLang's handler of signals, but SIGTERM goes to whoever handles it now.
+    """SGLang's handler of signals, but SIGTERM goes to whoever handles it now, at once.
 
     SGLang's would wait for a moment without requests (srt/managers/tokenizer_manager.py:3507
-    @0.5.23), and a capture sends one batch after the other.
+    @0.5.23), and a capture sends one batch after the other. Its event loop runs while a batch is
+    under way only: what the loop alone handles is not seen after the last batch.
     """
     from sglang.srt.managers.tokenizer_manager import SignalHandler
 
     handle = signal.getsignal(signal.SIGTERM)
 
     class Handler(SignalHandler):
+        def __init__(self, tokenizer_manager: Any) -> None:
+            super().__init__(tokenizer_manager)
+            # After the loop has taken the signal, which it does next (:2455).
+            asyncio.get_running_loop().call_soon(signal.signal, signal.SIGTERM, handle)
+
         def sigterm_handler(self, signum: int = signal.SIGTERM, frame: Any = None) -> None:
             if callable(handle):
                 handle(signal.SIGTERM, None)
